@@ -58,10 +58,15 @@ def table(found: Mapping[str, Sequence[Priced]]) -> str:
             [row.time / other.time for row, other in beside],
             [row.flops / other.flops for row, other in beside if other.flops],
         ]
-        errors = dict.fromkeys(row.error for row in rows if row.error)
-        words = [_span(of) for of in ratios] if made else [next(iter(errors), ""), "", ""]
+        errors = [row.error for row in rows if row.error]
+        words = [_span(of) for of in ratios] if made else [_reason(errors), "", ""]
         lines.append([version, f"{len(made)} of {len(rows)}", *words])
     return "\n".join(columns(lines, left=(0, 2)))
+
+
+def _reason(errors: Sequence[str]) -> str:
+    """The beginning of the first message."""
+    return errors[0].partition(": ")[2].partition(":")[0] if errors else ""
 
 
 def _span(ratios: Sequence[float]) -> str:

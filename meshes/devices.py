@@ -88,14 +88,19 @@ def absent_mesh(shape: MeshShape, cluster: Cluster) -> Mesh:
     return _mesh(shape, absent_devices(shape.devices, cluster))
 
 
+def check_version() -> None:
+    """Raise InputError under a jax that is too old to compile steps with."""
+    if jax.__version_info__ < OLDEST:
+        raise InputError(
+            f"jax {jax.__version__} is too old to compile steps with: install jax "
+            f"{'.'.join(map(str, OLDEST))} or newer, or price a dump with sc.predict_hlo, which "
+            "needs none"
+        )
+
+
 def absent_devices(count: int, cluster: Cluster) -> list[jax.Device]:
     """The first `count` GPUs of a cluster that is not here; InputError as of `absent_mesh`."""
-    if jax.__version_info__ < OLDEST:
-        oldest = ".".join(map(str, OLDEST))
-        raise InputError(
-            f"jax {jax.__version__} cannot compile for GPUs that are not here: install jax "
-            f"{oldest} or newer, or price a dump (scaling price --hlo DUMP), which needs none"
-        )
+    check_version()
     if count > MOST_ABSENT_DEVICES:
         raise InputError(
             f"{count:,} devices are more than the {MOST_ABSENT_DEVICES:,} that a step can be "

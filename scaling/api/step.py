@@ -194,10 +194,14 @@ def _over_devices(mesh: Any, cluster: ClusterLike, nodes: int | None) -> "jax.sh
 
 
 def _import_jax() -> None:
-    """Import jax for the CPU; what its CUDA libraries write on a machine without GPUs is kept."""
+    """Import jax for the CPU; what its CUDA libraries write on a machine without GPUs is kept.
+
+    Raises InputError under a jax that is too old.
+    """
     keep_devices_free()
     with quiet():
-        import jax  # noqa: F401
+        from scaling.meshes.devices import check_version
+    check_version()
 
 
 def _check_keywords(step: Any, step_kwargs: Any, keywords: Mapping[str, Any]) -> None:

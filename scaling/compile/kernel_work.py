@@ -169,7 +169,7 @@ class _Walk:
         trips: Integer | None
         if loop.primitive.name == "scan":
             if "ft_in" in params:  # from jax 0.11 on
-                fixed, carried, _ = (len(list(part)) for part in params["ft_in"].unpack())
+                fixed, carried = (len(list(part)) for part in params["ft_in"].unpack()[:2])
             else:
                 fixed, carried = params["num_consts"], params["num_carry"]
             values, trips = list(given[: fixed + carried]), np.asarray(params["length"])
@@ -177,8 +177,8 @@ class _Walk:
             asked, fixed = params["cond_nconsts"], params["body_nconsts"]
             carried = len(given) - asked - fixed
             values = list(given[asked:])
-            condition, start = open_body(params["cond_jaxpr"]), given[asked + fixed :]
-            trips = _trips(condition, body, fixed, [*given[:asked], *start])
+            of_condition = [*given[:asked], *given[asked + fixed :]]
+            trips = _trips(open_body(params["cond_jaxpr"]), body, fixed, of_condition)
         most = 0 if trips is None else int(np.max(trips, initial=0))
         count = _along(len(self.sizes), most)
         is_even = trips is not None and trips.size == 1
