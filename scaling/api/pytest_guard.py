@@ -35,7 +35,8 @@ def scaling_guard(request: pytest.FixtureRequest) -> Callable[..., Any]:
     `sc.predict_step` does, the step and its arguments; or a prediction. It returns the prediction.
     Each call in a test has a base of its own.
     """
-    name = re.sub(r"[^\w.=-]+", "-", request.node.name).strip("-")
+    _, _, name = request.node.nodeid.partition("::")  # with the test's classes
+    name = re.sub(r"[^\w.=-]+", "-", name).strip("-")
     folder = Path(request.node.path).parent / FOLDER / Path(request.node.path).stem
     calls: list[Path] = []
 
@@ -51,9 +52,10 @@ def scaling_guard(request: pytest.FixtureRequest) -> Callable[..., Any]:
         is_update = request.config.getoption(UPDATE)
         if not is_update and not base.exists():
             pytest.fail(f"there is no base {base}: run pytest {UPDATE} once", pytrace=False)
+        is_text = isinstance(step, str)  # which has a method `lower` too
         if isinstance(step, PredictionResult):
             prediction = step
-        elif arguments or hasattr(step, "lower") or hasattr(step, "as_text"):
+        elif arguments or (not is_text and (hasattr(step, "lower") or hasattr(step, "as_text"))):
             prediction = predict_step(step, *arguments, **options)
         else:
             prediction = price_made(step, **options)

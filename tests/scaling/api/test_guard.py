@@ -276,6 +276,14 @@ def test_price(length, scaling_guard):
     p = sc.predict("gpt2-124m", **where, seq_len=seq_len)
     assert scaling_guard(p, fail_if="time>5%") is p
     scaling_guard(p)
+
+class TestOther:
+    def test_price(self, scaling_guard, pytestconfig):
+        where = {"cluster": "dgx-h100", "mesh": "data=8", "source": "analytic"}
+        scaling_guard(sc.predict("gpt2-124m", **where))
+        if pytestconfig.getoption("--scaling-update"):
+            with pytest.raises(Exception, match="gone.py"):
+                scaling_guard("gone.py:make", cluster="dgx-h100")
 """
 
 
@@ -293,8 +301,9 @@ def test_the_fixture_holds_a_test_against_the_base_beside_it(tmp_path):
     assert first.returncode == 0, first.stdout
     bases = sorted(path.name for path in (tmp_path / "scaling_guard" / "test_step").iterdir())
     names = [f"test_price-{n}" for n in (1, 512)]
-    assert bases == sorted(f"{name}{again}.json" for name in names for again in ("", "-2"))
+    names = [f"{name}{again}.json" for name in names for again in ("", "-2")]
+    assert bases == sorted([*names, "TestOther-test_price.json"])
     later = pytest_of([1, 512, 2], 1024).stdout
-    assert "1 passed" in later and "2 failed" in later
+    assert "2 passed" in later and "2 failed" in later
     assert "| time |" in later and "**exceeded**" in later
     assert "run pytest --scaling-update once" in later
