@@ -110,7 +110,8 @@ def _changes(module: Module, priced: Priced) -> dict[Key, tuple[dict[str, Kernel
         product = instruction and _product(instruction)
         if instruction is None or product is None:
             continue
-        if RAGGED in product.op_name and (groups := _groups(instruction, kernel)) > 1:
+        is_ragged = RAGGED in product.op_name and kernel.kind == "matmul"  # not a kernel of its own
+        if is_ragged and (groups := _groups(instruction, kernel)) > 1:
             key = "ragged_dot", _place(product)
             found[key][name] = _grouped(kernel, groups)
             for spread in filter(running.__contains__, _spread(instruction.operands)):

@@ -5,6 +5,8 @@ import inspect
 import jax
 import jax.numpy as jnp
 import pytest
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -80,6 +82,19 @@ def test_a_ragged_product_that_runs_dense_costs_what_its_other_groups_do(step, c
     assert "each of 16 groups" in said.text and said.text in found.advice()
     assert vars(said) in found.to_dict()["advice"] and said.bytes is None
     assert f">{said.text}<" in found._repr_html_()
+
+
+@pytest.mark.deviceless
+def test_a_kernel_for_ragged_products_is_no_dense_one():
+    def double(x_ref, out_ref):
+        out_ref[...] = 2 * x_ref[...]
+
+    @jax.named_scope("ragged_dot")
+    def step(x):
+        params = triton.CompilerParams()
+        return pl.pallas_call(double, out_shape=x, compiler_params=params)(x)
+
+    assert not advice(step, Struct((128, 128), jnp.float32), donate=0).step_advice
 
 
 @pytest.mark.deviceless
