@@ -82,6 +82,15 @@ def test_a_factorisation_never_gets_faster_by_more_work(target, n, batch, dtype)
     assert ends[0] <= ends[1] < ends[2]
 
 
+@pytest.mark.parametrize("target", ["cusolver_geqrf_ffi", "cusolver_getrf_ffi"])
+def test_a_batch_of_small_matrices_is_between_one_and_all_in_turn(target) -> None:
+    alone, batch = call(target, "f32[512,512]"), call(target, "f32[4,512,512]")
+    ends = batch.chain / batch.error, batch.chain * batch.error
+    assert ends == pytest.approx((alone.chain / alone.error, 4 * alone.chain * alone.error))
+    large = call(target, "f32[4,516,516]")
+    assert large.error == alone.error and large.chain > 4 * alone.chain
+
+
 def test_a_tridiagonal_form_alone_was_timed_by_nobody() -> None:
     assert call("cusolver_sytrd_ffi", SQUARE).unknown == "cusolver_sytrd_ffi"
 
