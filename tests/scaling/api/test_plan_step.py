@@ -12,6 +12,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import scaling as sc
+from scaling.meshes.units import format_time
 from scaling.profiles.profile import CollectiveFit
 from scaling.program.ir import COLLECTIVE_KINDS
 from tests.scaling.cli.running import check_refused, run
@@ -166,6 +167,17 @@ def test_a_search_that_was_killed_leaves_no_process_and_goes_on(shapes, tmp_path
 def test_all_meshes_are_compiled_whatever_the_top(make):
     found = sc.plan_step(make, "dgx-h100", axes="data,model", meshes="all", max="model=4", top=1)
     assert len(found.plans) == 3 and not found.left_out
+
+
+def test_a_step_that_nobody_can_price_has_no_point_figure():
+    def until(mesh):
+        x = jax.ShapeDtypeStruct((64, 64), jnp.float32, sharding=NamedSharding(mesh, P("data")))
+        far = lambda x: jnp.sum(x) < 1e3
+        return jax.jit(lambda x: jax.lax.while_loop(far, lambda x: x + jnp.tanh(x), x)), (x,)
+
+    found = sc.plan_step(until, meshes="data=2", **HOST)
+    low = format_time(found.best.prediction.step_time_low)
+    assert f"at least {low}  not known" in str(found) and f"data=2 at least {low}" in found.line()
 
 
 def test_what_is_no_step_is_said(make):

@@ -177,10 +177,9 @@ def test_a_kernel_of_mosaic_that_stays_on_its_device_is_counted():
     p = sc.predict_step(
         jax.jit(lambda q, k: attention_mgpu.attention(q, k, k, config)), q, k, cluster=H100
     )
-    assert (
-        not p.unknown
-        and sum(k.flops for k in p.pricing.program.schedule) == 2 * 2 * 2 * 8 * 512**2 * 64
-    )
+    flops = 2 * 2 * 2 * 8 * 512**2 * 64
+    assert not p.unknown and sum(k.flops for k in p.pricing.program.schedule) == flops
+    assert p.step_time_low >= flops / p.cluster.accelerator.peak("fp16")
 
 
 @deviceless
