@@ -22,6 +22,7 @@ SHAPES = {
     "qkv": (L, D, 3 * D), "out": (L, D, D), "up": (L, D, 4 * D), "down": (L, 4 * D, D),
     "ada": (L, D, 6 * D),
 }  # fmt: skip
+NOTE = "no constraint on x in the scan: XLA cuts weights over shard, and each has all of attention"
 optimizer = optax.adamw(1e-4)
 
 

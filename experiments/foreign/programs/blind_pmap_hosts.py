@@ -4,8 +4,6 @@ FLOPs of a GPU: 3 x 2 x rows x weights, less the gradient of the rows (data para
 Goyal et al., arXiv 1706.02677). Counted before it was priced.
 """
 
-import functools
-
 import jax
 import jax.numpy as jnp
 
@@ -22,7 +20,6 @@ def loss(weights, x):
     return jnp.square(x.astype(jnp.float32)).mean()
 
 
-@functools.partial(jax.pmap, axis_name="gpus", donate_argnums=0)
 def step(weights, x):
     grads = jax.lax.pmean(jax.grad(loss)(weights, x), "gpus")
     return jax.tree.map(lambda w, g: w - 1e-3 * g, weights, grads)
@@ -33,4 +30,5 @@ def price() -> sc.Prediction:
         n = jax.local_device_count()
         array = lambda *shape: jax.ShapeDtypeStruct((n, *shape), jnp.bfloat16)
         weights = [array(D, D)] * LAYERS
-        return sc.predict_step(step, weights, array(ROWS, D), cluster="dgx-h100", nodes=4)
+        train = jax.pmap(step, axis_name="gpus", donate_argnums=0)
+        return sc.predict_step(train, weights, array(ROWS, D), cluster="dgx-h100", nodes=4)
