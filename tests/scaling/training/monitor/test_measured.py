@@ -34,7 +34,9 @@ def made_of(*peaks):
 
 
 def programs():
-    analysis = SimpleNamespace(peak_memory_in_bytes=COMPILED)
+    sizes = "argument_size", "output_size", "alias_size", "temp_size", "host_temp_size"
+    rest = {f"{size}_in_bytes": 0 for size in sizes}
+    analysis = SimpleNamespace(peak_memory_in_bytes=COMPILED, **rest)
     return SimpleNamespace(step=SimpleNamespace(memory_analysis=lambda: analysis))
 
 
