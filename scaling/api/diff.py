@@ -86,7 +86,7 @@ def diff(
 
     Args:
         first, second: what `prediction.save` wrote, a file of `scaling predict --json`, a run
-            folder, or XLA's dump; or a PredictionResult.
+            folder, or XLA's dump, or a PredictionResult.
         cluster, nodes, mesh: of dumps, as for `scaling price --hlo`.
 
     Raises:
@@ -163,9 +163,9 @@ def _document(
         if not is_folder and not read_text(path).startswith("HloModule"):
             return prediction_document(path)
         if cluster is None:
+            what = f"has no {PREDICTED}; as XLA's dump" if is_folder else "is XLA's dump"
             raise InputError(
-                f"{path} is XLA's dump: for which cluster? add --cluster, such as "
-                "--cluster dgx-h100"
+                f"{path} {what}: for which cluster? add --cluster, such as --cluster dgx-h100"
             )
         prediction = predict_hlo(path, cluster, nodes, mesh)
     return prediction.saved()

@@ -85,7 +85,10 @@ class PredictionResult(Result, Prediction):
     def notes(self) -> tuple[str, ...]:
         """What the page says of the program, beside its figures and what may be wrong with them."""
         added = [f"{n}={f'{v}'.lower()}" for n, v in self.pricing.added_options.items()]
-        text = f"compiled with {', '.join(added)}, which you have not set; --option sets others"
+        text = (
+            f"compiled with {', '.join(added)}, which you have not set; --option sets others "
+            "(autotuning needs the GPU)"
+        )
         return tuple(map(in_callers_words, (*self.pricing.notes, *[text] * bool(added))))
 
     def what_if(self, *changes: str) -> "PredictionResult":

@@ -212,7 +212,8 @@ def _typed(name: str, options: Sequence[Option], words: Sequence[str]) -> Mappin
         count = len(free) if option.is_repeated else 1
         typed[option.parameter], free = free[:count], free[count:]
     if free:
-        raise unknown(free[0])
+        taken = " ".join(o.flag for o in options if o.is_positional) or "no arguments"
+        raise InputError(f"scaling {name} takes {taken}; what is {free[0]!r}?")
     return typed
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scaling.comparing.breakdown import BUFFER_SUMS, OPERATION_SUMS, Row
+from scaling.comparing.breakdown import BUFFER_SUMS, OPERATION_SUMS, Row, rounded
 from scaling.comparing.folder import PREDICTED
 from scaling.meshes.errors import InputError
 from scaling.meshes.reading import read_json
@@ -130,7 +130,12 @@ def prediction_document(path: Path) -> dict[str, Any]:
 
 
 def difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> Difference:
-    """What changed from the first to the second of two prediction documents."""
+    """What changed from the first to the second of two prediction documents.
+
+    They have a saved one's digits where either is one. Work is None where either lacks it.
+    """
+    if any("made_with" in document for document in (first, second)):
+        first, second = rounded(first), rounded(second)
     both = lambda *keys: Change(_at(first, *keys), _at(second, *keys))
     terms = {name: both("time", name) for name in TERMS}
     lines = _collectives(first), _collectives(second)
@@ -147,14 +152,15 @@ def difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> Differenc
         memory={name: both("memory", name) for name in MEMORY},
         collectives=tuple(sorted(changes, key=lambda line: -abs(line.time.difference))),
         words={name: pair for name, pair in words.items() if pair[0] != pair[1]},
-        work={n: Change(_sum(first, n), _sum(second, n)) for n in ("flops", "bytes")},
+        work={name: _work(first, second, name) for name in ("flops", "bytes")},
         **{name: _parts((first, second), name) for name in PARTS},
     )
 
 
-def _sum(document: Mapping[str, Any], name: str) -> float | None:
-    rows = document.get("operations")
-    return None if rows is None else float(sum(row[name] for row in rows))
+def _work(first: Mapping[str, Any], second: Mapping[str, Any], name: str) -> Change:
+    if not all("operations" in document for document in (first, second)):
+        return Change(None, None)
+    return Change(*(float(sum(row[name] for row in d["operations"])) for d in (first, second)))
 
 
 # By part: rows that are summed, what they have in common besides the line, and their figures.
@@ -201,10 +207,12 @@ def _place(row: Row) -> tuple[str, str]:
 
 
 def _edited(first: Sequence[Row], second: Sequence[Row]) -> dict[tuple[str, str], tuple[str, str]]:
-    """Lines with a text that only the second has -> those whose text stood at their numbers."""
+    """Lines that only the second has -> those of their text in another file, or at their number."""
     old, new = ({_place(row): row["line"] for row in rows} for rows in (first, second))
-    gone = {line: place for place, line in old.items() if place not in new}
-    return {place: gone[line] for place, line in new.items() if place not in old and line in gone}
+    gone = {place: line for place, line in old.items() if place not in new}
+    was = {line: place for place, line in gone.items()} | {place[1]: place for place in gone}
+    found = {place: was.get(place[1] or line, was.get(line)) for place, line in new.items()}
+    return {place: before for place, before in found.items() if before and place not in old}
 
 
 def _collectives(document: Mapping[str, Any]) -> dict[tuple[str, str, str], dict[str, float]]:

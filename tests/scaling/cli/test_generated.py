@@ -109,7 +109,7 @@ def test_a_value_may_begin_with_a_dash_and_a_positional_argument_stands_after_da
         ("r --count=--", "--count '--' cannot be read"),
         ("r --siz 3", "no option --siz; did you mean '--size'?"),
         ("r --size=1 --size 2", "--size is given twice"),
-        ("r s", "no option s;"),
+        ("r s", "scaling count takes RUN; what is 's'?"),
         ("r -x=3", "no option -x;"),
     ],
 )

@@ -7,17 +7,20 @@ from functools import partial
 import pytest
 
 import scaling as sc
+from scaling.comparing.breakdown import rounded
 from scaling.comparing.difference import Change, difference, prediction_document
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
 from scaling.profiles.io import profile_of
-from scaling.report.difference import difference_table
+from scaling.report.difference import difference_table, headlines
 from scaling.simulate.prediction import prediction_dict
 from scaling.simulate.step import price
 from scaling.simulate.summary import summarize
 from tests.scaling.cli.running import run
 
 H100 = catalog.load("dgx-h100")
+FIGURES = {"count": 1, "calls": 1, "time": 1.0, "flops": 2.0, "bytes": 4.0}
+ROW = {"class": "matmul bf16", "line": "a.py:3", "code": "x @ w", **FIGURES}
 
 
 @pytest.fixture
@@ -86,3 +89,22 @@ def test_other_files_are_refused(text, message, tmp_path):
     with pytest.raises(InputError) as error:
         prediction_document(tmp_path / "x.json")
     assert message in str(error.value)
+
+
+def test_a_saved_price_beside_a_document_has_its_digits_and_no_work(documents):
+    saved = rounded(documents[0] | {"made_with": {}, "operations": [ROW], "buffers": []})
+    found = difference(saved, documents[0])
+    assert all(c.difference == 0 for c in (found.step_time, *found.time.values()))
+    assert found.work["flops"] == Change(None, None) and not list(headlines(found))
+
+
+def test_a_line_is_joined_to_its_text_in_another_file(documents):
+    renamed = ROW | {"line": "b.py:5", "time": 1.5}
+    first, second = ({**documents[0], "operations": [r], "buffers": []} for r in (ROW, renamed))
+    (line,) = difference(first, second).lines
+    assert line.name == "b.py:5 x @ w" and line.figures["time"] == Change(1.0, 1.5)
+
+
+def test_what_is_no_dump_is_not_called_one(tmp_path):
+    with pytest.raises(InputError, match="has no predicted.json; as XLA's dump: for which"):
+        sc.diff(tmp_path, tmp_path)
