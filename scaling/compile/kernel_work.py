@@ -24,8 +24,9 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-from scaling.hlo.custom_calls import type_name
+from scaling.hlo.custom_calls import INTEGERS, type_name
 from scaling.hlo.user_hints import Work
+from scaling.meshes.catalog.figures import FORMATS
 
 VECTOR, TRANSCENDENTAL = "", "exp"  # beside the number formats of products, in counts
 # Of jax.lax, by their primitives' names: those that XLA counts in `scaling.hlo.elementwise`.
@@ -40,7 +41,6 @@ ARITHMETIC = frozenset(
 )
 REDUCTIONS = ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "argmax", "argmin", "cumsum")
 MOST = 2**22  # places for which an integer is worked out; beyond it is not known
-FORMATS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64"}
 # Products of references to memory: wgmma of Hopper, tcgen05 of Blackwell
 MMA = ("wgmma_ref", "wgmma", "tcgen05_mma")
 
@@ -357,8 +357,15 @@ def _format(dtype: Any, precision: Any) -> str:
     """The number format in which a product of such operands is multiplied.
 
     float32 is rounded to TF32 unless the highest precision is asked for (jax's lowering to Triton).
+
+    Raises:
+        NotImplementedError: for one that no chip has a rate of.
     """
     name = np.dtype(dtype).name
     if name == "float32" and "HIGHEST" not in str(precision) and "F32_F32_F32" != str(precision):
         return "tf32"
-    return FORMATS.get(name) or type_name(name.replace("float", "f"))
+    for word, short in (("float", "f"), ("uint", "u"), ("int", "s"), ("_", "")):  # as XLA writes it
+        name = name.replace(word, short)
+    if (found := INTEGERS.get(name) or type_name(name)) not in FORMATS:
+        raise NotImplementedError(f"products of {dtype}")
+    return found

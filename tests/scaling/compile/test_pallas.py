@@ -69,7 +69,9 @@ def test_a_kernel_without_products_has_vector_arithmetic():
     grid=st.tuples(st.integers(1, 5), st.integers(1, 5)),
     tile=st.tuples(st.sampled_from([8, 16]), st.sampled_from([8, 32]), st.sampled_from([4, 16])),
     length=st.integers(1, 9),
-    dtype=st.sampled_from([("bfloat16", "bf16"), ("float32", "tf32"), ("int8", "int8")]),
+    dtype=st.sampled_from(
+        [("bfloat16", "bf16"), ("float32", "tf32"), ("int8", "int8"), ("float8_e4m3fn", "fp8")]
+    ),
 )
 def test_products_count_in_each_program_and_iteration(grid, tile, length, dtype):
     """Once by a loop of known length, once by one whose length depends on the place in the grid."""
