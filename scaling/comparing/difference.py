@@ -119,8 +119,8 @@ def prediction_document(path: Path) -> dict[str, Any]:
     missing = [key for key in NEEDED if not isinstance(data, dict) or key not in data]
     if missing:
         raise InputError(
-            f"{file} is no prediction (it lacks {', '.join(missing)}): give files that "
-            "`scaling predict --json` printed, or run folders"
+            f"{file} is no prediction (it lacks {', '.join(missing)}): give files that `scaling "
+            "predict --json` printed or `scaling price --save` wrote, or run folders"
         )
     try:
         difference(data, data)

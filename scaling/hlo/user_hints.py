@@ -177,8 +177,8 @@ class UserHints:
     def check_all_used(self) -> None:
         """Raise InputError if something was said about what the program does not have."""
         parts: tuple[tuple[str, Mapping[str, Any], str], ...] = (
-            ("trips", self.trips, "loop"),
-            ("kernels", self.kernels, "kernel"),
+            ("trips", self.trips, "loop of unknown length"),
+            ("kernels", self.kernels, "custom kernel"),
             ("branches", self.branches, "conditional"),
         )
         for argument, given, what in parts:
@@ -186,8 +186,7 @@ class UserHints:
             if unused:
                 names = ", ".join(list(self.asked[argument])[:SHOWN]) or "none"
                 raise InputError(
-                    f"{argument}: the program has no {what} {unused[0]!r} that is not known; "
-                    f"there are: {names}"
+                    f"{argument}: the program has no {what} {unused[0]!r}; there are: {names}"
                 )
 
 

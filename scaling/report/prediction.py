@@ -127,7 +127,7 @@ def _conditional(part: Conditional) -> str:
         shares = ", ".join(map(percent, part.shares))
         return (
             f"given: the conditional at {part.place} takes its branches in {shares} of its runs; "
-            f"in all of them they take {each} a step"
+            f"always taken, they would be {each} a step"
         )
     said, which = "0.1", "the share of its runs with a true condition"
     if len(part.branches) != 2:

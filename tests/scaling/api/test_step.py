@@ -77,7 +77,7 @@ def test_with_tokens_and_model_flops_a_step_has_its_rate_and_its_mfu(mesh):
         ({"model_flops": math.nan}, "model_flops=nan must be a positive number"),
         ({"step_kwargs": [1]}, r"step_kwargs=\[1\] must be a mapping"),
         ({"step_kwargs": {"y": 1}, "y": 1}, "y is given twice"),
-        ({"trips": {"while": 3}}, "the program has no loop 'while'"),
+        ({"trips": {"while": 3}}, "the program has no loop of unknown length 'while'"),
         ({"kernels": {"mine": "global"}}, "kernels: 'mine' is given 'global'"),
         ({"kernels": ["mine"]}, r"kernels=\['mine'\] must be a mapping or None"),
         ({"mesh": 8}, "mesh=8 must be a jax mesh or axes such as 'data=8'"),
