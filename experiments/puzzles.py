@@ -16,7 +16,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from itertools import combinations, product
 from pathlib import Path
@@ -107,7 +107,8 @@ def _planned(puzzle: Puzzle) -> tuple[int, list[Settings]]:
     priced, found = 0, []
     for chosen in product(*(VALUES[key] for key in keys)):
         others = dict(zip(keys, chosen, strict=True))
-        plans = plan(apply_settings(puzzle.start, others), top=MOST_PLANS)
+        free = replace(puzzle.start, mesh=None)  # else `plan` keeps to its mesh
+        plans = plan(apply_settings(free, others), top=MOST_PLANS)
         priced += plans.priced + plans.pruned
         for one in plans.plans:
             assert one.run.mesh is not None
@@ -131,8 +132,9 @@ def settings_of(puzzle: Puzzle) -> Iterator[Settings]:
 
 def _values(puzzle: Puzzle, key: str) -> list[Any]:
     if key == "mesh":
-        run, devices = puzzle.start, placed(puzzle, puzzle.start).cluster.devices
-        return [{a: n for a, n in m.sizes.items() if n > 1} for m in meshes(run, devices)]
+        devices = placed(puzzle, puzzle.start).cluster.devices
+        every = meshes(replace(puzzle.start, mesh=None), devices)
+        return [{a: n for a, n in mesh.sizes.items() if n > 1} for mesh in every]
     if key == "batch.microbatches":
         return [int(n) for n in divisors(puzzle.start.batch.global_batch)]
     if key == "remat":
