@@ -26,9 +26,10 @@ roofline of its FLOPs a call has a chain of steps,
 
     seconds = each x n^power     n: the shorter side; times the batch, where jax loops over it
 
-Batches of small matrices go to cuBLAS in one call (jaxlib/gpu/solver_kernels_ffi.cc: getrf of
-squares with n / batch <= 128, geqrf with both sides so), which nobody timed here: it is between one
-matrix and all of them in turn, and priced at the geometric mean.
+A batch of triangular solves is one call (xla/service/gpu/triangular_solve_thunk.cc), and so is one
+of small matrices (jaxlib/gpu/solver_kernels_ffi.cc: getrf of squares with n / batch <= 128, geqrf
+with both sides so, gesvdj up to 32 x 32). Nobody timed these here: they take between one matrix and
+all of them in turn, and are priced at the geometric mean.
 
 `TIMED`, fitted to published times (experiments/published/library_timings.csv has all rows with
 source, date and chip; `python -m experiments.published.score_library` the errors). Nobody timed
@@ -86,7 +87,7 @@ THREEFRY_FLOPS = (20 * 5 + 5 * 3) / 2
 
 ALGORITHM = re.compile(r"\balgorithm = (\d+)")  # of a syevd of jax
 DEFAULT, JACOBI = 0, 2  # its values
-SMALL = 32  # sides up to which the default is Jacobi
+SMALL = 32  # sides up to which the default is Jacobi, and a batch of Jacobi's SVD is one call
 BATCHED = 128  # sides by the batch, up to which cuBLAS takes all of it in one call
 
 
@@ -117,11 +118,22 @@ def library_work(call: Instruction) -> LibraryWork | None:
     if timed is None or not total:
         return LibraryWork(work, is_known=False)
     chain = timed.each * min(sides) ** timed.power * (timed.imaginary if factor > 1 else 1.0)
-    is_batched = batch > 1 and max(matrix.dims[-2:]) // batch <= BATCHED
-    if is_batched and ("geqrf" in target or ("getrf" in target and sides[0] == sides[1])):
+    if _is_one_call(target, batch, matrix):
         between = math.sqrt(batch)
         return LibraryWork(work, chain=chain * between, error=timed.error * between)
     return LibraryWork(work, chain=chain * (batch if timed.loops else 1), error=timed.error)
+
+
+def _is_one_call(target: str, batch: int, matrix: Array) -> bool:
+    """Whether one call that nobody timed here takes a batch of matrices."""
+    rows, columns = matrix.dims[-2:]
+    if batch == 1:
+        return False
+    if "gesvdj" in target:
+        return max(rows, columns) <= SMALL
+    if "geqrf" in target or ("getrf" in target and rows == columns):
+        return max(rows, columns) // batch <= BATCHED
+    return "triangularSolve" in target
 
 
 def _method(target: str, config: str, matrix: Array) -> str | None:

@@ -82,13 +82,22 @@ def test_a_factorisation_never_gets_faster_by_more_work(target, n, batch, dtype)
     assert ends[0] <= ends[1] < ends[2]
 
 
-@pytest.mark.parametrize("target", ["cusolver_geqrf_ffi", "cusolver_getrf_ffi"])
-def test_a_batch_of_small_matrices_is_between_one_and_all_in_turn(target) -> None:
-    alone, batch = call(target, "f32[512,512]"), call(target, "f32[4,512,512]")
+@pytest.mark.parametrize(
+    ("target", "n", "larger"),
+    [
+        ("cusolver_geqrf_ffi", 512, 516),
+        ("cusolver_getrf_ffi", 512, 516),
+        ("cusolver_gesvdj_ffi", 32, 33),
+        ("__cublas$triangularSolve", 2048, None),
+    ],
+)
+def test_a_batch_in_one_call_is_between_one_matrix_and_all_in_turn(target, n, larger) -> None:
+    alone, batch = call(target, f"f32[{n},{n}]"), call(target, f"f32[4,{n},{n}]")
     ends = batch.chain / batch.error, batch.chain * batch.error
     assert ends == pytest.approx((alone.chain / alone.error, 4 * alone.chain * alone.error))
-    large = call(target, "f32[4,516,516]")
-    assert large.error == alone.error and large.chain > 4 * alone.chain
+    if larger:
+        in_turn = call(target, f"f32[4,{larger},{larger}]")
+        assert in_turn.error == alone.error and in_turn.chain > 4 * alone.chain
 
 
 def test_a_tridiagonal_form_alone_was_timed_by_nobody() -> None:
