@@ -9,6 +9,7 @@ calls the fixture.
 """
 
 import re
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,9 @@ def scaling_guard(request: pytest.FixtureRequest) -> Callable[..., Any]:
     Each call in a test has a base of its own.
     """
     _, _, name = request.node.nodeid.partition("::")  # with the test's classes
-    name = re.sub(r"[^\w.=-]+", "-", name).strip("-")
+    plain = re.sub(r"[^\w.=-]+", "-", name.removesuffix("]"))
+    told = re.fullmatch(r"[\w.=:-]+(\[[\w.=-]+\])?", name)  # else another name may look like it
+    name = plain if told else f"{plain}-{zlib.crc32(name.encode()):08x}"
     folder = Path(request.node.path).parent / FOLDER / Path(request.node.path).stem
     calls: list[Path] = []
 

@@ -27,7 +27,7 @@ from scaling.simulate.step import Priced, running_kernels
 
 SHARE = 0.02  # of the step time, or of the peak, from which on something is said
 MOST = 3  # places of one kind that are said, the most expensive first
-SMALLEST = 2**20  # bytes of an array whose copies are looked at
+SMALLEST = 2**20  # bytes of an array whose copies are looked at, and of what is worth a word
 NAMED = 3  # arrays of a loop that are named; all four chosen by this project
 FLOAT32 = ("fp32", "tf32")
 SHORTER = ("bf16", "fp16")  # formats instead, the first that the chip multiplies
@@ -118,7 +118,7 @@ def _changes(module: Module, priced: Priced) -> dict[Key, tuple[dict[str, Kernel
                 rows = running[spread][0]
                 found[key][spread] = replace(rows, bytes=rows.bytes / groups)
             words[key][f"{groups}"] = None
-        elif kernel.dtype in FLOAT32 and shorter:
+        elif kernel.dtype in FLOAT32 and shorter and not _is_complex(product):
             key = "fp32_products", _place(product)
             found[key][name] = replace(kernel, dtype=shorter, bytes=kernel.bytes / 2)
             words[key][f"{kernel.dtype}"] = None
@@ -139,6 +139,11 @@ def _product(instruction: Instruction) -> Instruction | None:
     """The matrix product that an instruction is, or has inside."""
     inside = [i for part in instruction.called("calls") for i in part]
     return next((i for i in (instruction, *inside) if i.opcode in PRODUCTS), None)
+
+
+def _is_complex(product: Instruction) -> bool:
+    """Whether it multiplies complex numbers, which have no format of 16 bits."""
+    return arrays(product.shape)[0].dtype.startswith("c")
 
 
 def _place(instruction: Instruction, *inside: Instruction) -> str:
@@ -235,7 +240,7 @@ def _is_copy(instruction: Instruction) -> bool:
 
 def _arguments(module: Module, priced: Priced) -> Iterator[StepAdvice]:
     """The advice on arguments that lie whole on several devices, and on those not donated."""
-    least = SHARE * float(priced.memory.peak)
+    least = max(SHARE * float(priced.memory.peak), SMALLEST)
     results = Counter(
         _kind(array)
         for path, array in leaves(module.entry.root.shape)
@@ -272,7 +277,7 @@ def _arguments(module: Module, priced: Priced) -> Iterator[StepAdvice]:
             * is_nothing,
             bytes=size,
         )
-    if (size := sum(kept.values())) >= least > 0:
+    if (size := sum(kept.values())) >= least:
         yield StepAdvice(
             "not_donated",
             max(kept, key=kept.__getitem__),

@@ -9,18 +9,20 @@
 
 stand between the first line of a module and its computations; an instruction has
 `stack_frame_id=3`. Older texts have `source_file="/opt/step.py" source_line=6` instead. The
-innermost frame counts: JAX leaves its own out.
+innermost frame counts: JAX leaves its own out, and those in which this project lowers a step that
+has no line, such as `jax.jit(jnp.sort)`, are left out here.
 """
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 TITLE = re.compile(r"^(FileNames|FunctionNames|FileLocations|StackFrames)$")
 NAMED = re.compile(r'^(\d+) "(.*)"$')
 NUMBERED = re.compile(r"^(\d+) \{(.*)\}$")
 FIELD = re.compile(r"(\w+)=(\d+)")
 FRAME = re.compile(r"\bstack_frame_id=(\d+)")
+OWN = str(Path(__file__).parents[1] / "compile")  # where steps are lowered
 SOURCE = re.compile(r'\bsource_file="([^"]*)" source_line=(\d+)')
 
 
@@ -30,7 +32,8 @@ def frame_lines(text: Sequence[str]) -> dict[int, str]:
     lines: dict[int, str] = {}
     for number, fields in tables["FileLocations"].items():
         path = tables["FileNames"].get(int(fields.get("file_name_id", 0)), {}).get("name")
-        lines[number] = f"{path}:{fields.get('line', 0)}" if path else ""
+        is_named = path and not path.startswith(OWN)
+        lines[number] = f"{path}:{fields.get('line', 0)}" if is_named else ""
     frames = tables["StackFrames"].items()
     return {n: lines.get(int(fields.get("file_location_id", 0)), "") for n, fields in frames}
 

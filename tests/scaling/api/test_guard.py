@@ -277,6 +277,11 @@ def test_price(length, scaling_guard):
     assert scaling_guard(p, fail_if="time>5%") is p
     scaling_guard(p)
 
+@pytest.mark.parametrize("name", ["a b", "a-b"])
+def test_names(name, scaling_guard):
+    where = {"cluster": "dgx-h100", "mesh": "data=8", "source": "analytic"}
+    scaling_guard(sc.predict("gpt2-124m", **where, seq_len=256 if "-" in name else 512))
+
 class TestOther:
     def test_price(self, scaling_guard, pytestconfig):
         where = {"cluster": "dgx-h100", "mesh": "data=8", "source": "analytic"}
@@ -302,8 +307,9 @@ def test_the_fixture_holds_a_test_against_the_base_beside_it(tmp_path):
     bases = sorted(path.name for path in (tmp_path / "scaling_guard" / "test_step").iterdir())
     names = [f"test_price-{n}" for n in (1, 512)]
     names = [f"{name}{again}.json" for name in names for again in ("", "-2")]
-    assert bases == sorted([*names, "TestOther-test_price.json"])
+    alike = ["test_names-a-b-b55cda1c.json", "test_names-a-b.json"]
+    assert bases == sorted([*names, *alike, "TestOther-test_price.json"])
     later = pytest_of([1, 512, 2], 1024).stdout
-    assert "2 passed" in later and "2 failed" in later
+    assert "4 passed" in later and "2 failed" in later
     assert "| time |" in later and "**exceeded**" in later
     assert "run pytest --scaling-update once" in later

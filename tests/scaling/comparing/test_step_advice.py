@@ -146,6 +146,23 @@ def test_nothing_is_said_where_nothing_is_to_be_left_out():
     assert found.step_advice == () and found.advice() == found.to_dict()["advice"] == []
 
 
+@pytest.mark.deviceless
+@pytest.mark.parametrize(
+    "shape, dtype",
+    [((2048, 2048), jnp.complex64), ((8, 8), jnp.bfloat16)],
+    ids=["no format of 16 bits", "a few bytes"],
+)
+def test_nothing_is_said_that_cannot_be_done_or_frees_nothing(shape, dtype):
+    step = lambda w, x: (x @ w).sum(axis=0) if dtype == jnp.complex64 else x @ w
+    assert advice(step, Struct(shape, dtype), Struct(shape, dtype)).step_advice == ()
+
+
+@pytest.mark.deviceless
+def test_a_step_without_a_line_has_none_of_ours():
+    (said,) = advice(jax.lax.ragged_dot, *EXPERTS).step_advice
+    assert said.place == "jit(ragged_dot)/ragged_dot_general"
+
+
 @pytest.mark.parametrize(
     "sharding, copies",
     [
