@@ -153,6 +153,12 @@ def three_digits(number: SupportsFloat) -> str:
     return f"{rounded:,.0f}" if rounded < 1e15 else f"{rounded:.3g}"
 
 
+def format_calls(calls: SupportsFloat) -> str:
+    """`1,024`; `0.1` of what runs in one step of ten."""
+    number = float(calls)
+    return f"{number:,.0f}" if number.is_integer() or number >= 100 else f"{number:.3g}"
+
+
 def percent(share: SupportsFloat) -> str:
     """`41.2%`; `under 0.1%` for less than half a thousandth."""
     value = float(share)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from scaling.meshes.errors import InputError, check_keys
 from scaling.meshes.reading import writing
+from scaling.report.xplane import XPROF
 
 
 def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path] = ()) -> None:
@@ -33,7 +34,7 @@ def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path] = (
             there = os.path.exists(parent)
             lack = f"{path.parent} is no folder" if there else f"there is no folder {path.parent}"
             raise InputError(f"{option} {path}: {lack}")
-        if os.path.isdir(path) and path.suffix != ".xprof":  # one that a trace of XProf renews
+        if os.path.isdir(path) and path.suffix != XPROF:  # one that a trace renews
             raise InputError(f"{option} {path} is a folder; name a file in it")
         for source in inputs:
             if _is_same(path, source) or path.resolve().is_relative_to(source.resolve()):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from scaling.comparing.discrepancy import Discrepancy
-from scaling.meshes.units import format_memory, format_rate, format_time, percent
+from scaling.meshes.units import format_calls, format_memory, format_rate, format_time, percent
 from scaling.program.ir import Collective, Kernel, Number, Operation, operations, unattributed
 from scaling.report.formatting import columns, evidence_words
 from scaling.simulate.kernels import computed_flops
@@ -72,7 +72,15 @@ def _row(step: Kernel | Collective, calls: Number, priced: Priced) -> tuple[str,
         amount = amount or price.moved
         unit = "FLOP/s" if step.flops else "B/s"
     rate = format_rate(float(amount / seconds), unit) if seconds else "-"
-    return (name, _where(step), f"{calls:,.0f}", format_time(float(seconds)), bound, rate, estimate)
+    return (
+        name,
+        _where(step),
+        format_calls(calls),
+        format_time(float(seconds)),
+        bound,
+        rate,
+        estimate,
+    )
 
 
 def _where(step: Operation) -> str:

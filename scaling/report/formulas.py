@@ -13,7 +13,14 @@ from dataclasses import replace
 import numpy as np
 
 from scaling.meshes.accelerator import peak_name
-from scaling.meshes.units import format_memory, format_rate, format_size, format_time, percent
+from scaling.meshes.units import (
+    format_calls,
+    format_memory,
+    format_rate,
+    format_size,
+    format_time,
+    percent,
+)
 from scaling.profiles.grades import grade_of
 from scaling.program.ir import Collective, Kernel
 from scaling.report.fits import link_constants
@@ -75,7 +82,7 @@ def _kernels(priced: Priced, term: str) -> Iterator[str]:
     count = f"{len(found)} kernel{'s' * (len(found) > 1)}"
     yield f"{term} {format_time(seconds)} = calls x seconds, summed over {count}; most for"
     formula, *rates = _kernel(kernel, priced)
-    yield f"  {float(calls):,.0f} x {kernel.kind} {kernel.name}: {formula}"
+    yield f"  {format_calls(calls)} x {kernel.kind} {kernel.name}: {formula}"
     yield from (f"  {text}" for text in rates)
 
 
@@ -124,7 +131,7 @@ def _waiting(priced: Priced) -> Iterator[str]:
         f"communication less the {format_time(line.hidden_communication)} beside compute; most for"
     )
     formula = collective_formula(step, priced)
-    yield f"  {float(calls):,.0f} x {step.kind}[{axis_name(step)}] {formula}"
+    yield f"  {format_calls(calls)} x {step.kind}[{axis_name(step)}] {formula}"
     yield from (f"  {text}" for text in link_constants(step, priced))
 
 

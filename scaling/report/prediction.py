@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from scaling.meshes.catalog.figures import PEAKS
 from scaling.meshes.units import (
+    format_calls,
     format_memory,
     format_range,
     format_size,
@@ -148,10 +149,13 @@ def _unknown(part: UnknownPart) -> str:
             f"give trips={{{part.name!r}: ...}}"
         )
     if part.kind == "format":
-        key, count = f"peak_{part.name}", f"{part.calls:,.0f} product{'s' * (part.calls != 1)}"
+        key, count = (
+            f"peak_{part.name}",
+            f"{format_calls(part.calls)} product{'s' * (part.calls != 1)}",
+        )
         advice = f": give overrides={{{key!r}: ...}}" if key in PEAKS else ""
         return f"not priced: {count} in {part.name}, at least {least}; no rate is known{advice}"
-    calls = f"{part.calls:,.0f} call{'s' * (part.calls != 1)}"
+    calls = f"{format_calls(part.calls)} call{'s' * (part.calls != 1)}"
     first = part.name.split(", ")[0]
     return (
         f"not priced: {calls} of {part.name}, at least {least}: "
@@ -211,7 +215,7 @@ def _collectives(prediction: Prediction) -> str:
         (
             f"  {line.kind}[{line.axis}] {line.dtype}",
             format_size(line.bytes),
-            f"{line.count:,.0f}",
+            format_calls(line.count),
             format_time(line.time),
             format_time(line.exposed) if line.exposed > 0 else "-",
             line.level,

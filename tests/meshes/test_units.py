@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scaling.meshes.errors import InputError
 from scaling.meshes.reading import read
 from scaling.meshes.units import (
+    format_calls,
     format_rate,
     format_size,
     format_time,
@@ -138,6 +139,10 @@ def test_a_printed_rate_reads_back_within_its_three_digits(rate):
 )
 def test_sizes_print_in_the_unit_they_were_made_in(size, text):
     assert format_size(size) == text
+
+
+def test_calls_that_some_steps_make_are_not_rounded_away():
+    assert [format_calls(n) for n in (0.1, 1, 1.5, 1024.25)] == ["0.1", "1", "1.5", "1,024"]
 
 
 def test_rates_and_times_print_short():
