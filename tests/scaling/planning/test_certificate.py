@@ -24,7 +24,7 @@ EVERY = 10**6  # more meshes than there are: no bound leaves one out
 SAME = 1e-9  # relative, of sums of float64
 SICK = "p5, sick"  # with what a job measured there
 SPACES = [
-    ("tiny-moe", "jax", "dgx-v100", 1),
+    ("tiny-moe", "jax", "dgx-v100", 2),
     pytest.param("tiny-moe", "megatron", SICK, 2, marks=pytest.mark.slow),
     pytest.param("gpt2-124m", "jax", "dgx-v100", 2, marks=pytest.mark.slow),
     pytest.param("tiny-moe", "megatron", "dgx-h100", 2, marks=pytest.mark.slow),
