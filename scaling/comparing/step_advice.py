@@ -249,14 +249,14 @@ def _arguments(module: Module, priced: Priced) -> Iterator[StepAdvice]:
     donated = {number for number, _ in module.aliases.values()}
     devices = math.prod(priced.program.mesh.values())
     whole, inputs, kept = dict[str, float](), dict[str, float](), dict[str, float]()
-    copies = set[int]()
+    copies = dict[str, int]()
     for parameter in module.entry.parameters:
         name = (parameter.op_name or parameter.name).replace("\\'", "'")
         array = arrays(parameter.shape)[0]
         if array.is_on_host:
             continue
         of_each = _copies(parameter.attribute("sharding") or "", devices)
-        copies.add(of_each)
+        copies[name] = of_each
         is_input = category_of_argument(name) == "activations"
         if of_each > 1:
             (inputs if is_input else whole)[name] = array.bytes * (1 - 1 / of_each)
@@ -265,13 +265,13 @@ def _arguments(module: Module, priced: Priced) -> Iterator[StepAdvice]:
         if parameter.parameter_number not in donated and results[_kind(array)]:
             results[_kind(array)] -= 1
             kept[name] = array.bytes
-    is_nothing = copies == {devices} != {1}
+    is_nothing = {*copies.values()} == {devices} != {1}
     whole |= inputs if is_nothing else {}
     if whole and ((size := sum(whole.values())) >= least or is_nothing):
         yield StepAdvice(
             "replicated_arguments",
             max(whole, key=whole.__getitem__),
-            f"{_named(whole)}: whole on up to {max(copies)} devices each; sharded over these, "
+            f"{_named(whole)}: whole on up to {max(map(copies.__getitem__, whole))} devices each; sharded over these, "
             f"{format_memory(size)} less on every device"
             + ": as nothing is sharded, all of them do the whole step"
             * is_nothing,

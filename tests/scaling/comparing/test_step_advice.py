@@ -136,6 +136,16 @@ def test_arguments_that_lie_whole_on_several_devices():
 
 
 @pytest.mark.deviceless
+def test_copies_are_those_of_the_arguments_that_are_named():
+    mesh = sc.device_mesh("data=4,model=2", "dgx-h100")
+    place = lambda *spec: NamedSharding(mesh, P(*spec))
+    weights = Struct((8192, 8192), jnp.bfloat16, sharding=place("data"))
+    batch = {"inputs": Struct((256, 8192), jnp.bfloat16, sharding=place())}
+    (said,) = advice(lambda params, batch: batch["inputs"] @ params, weights, batch).step_advice
+    assert "params: whole on up to 2 devices each" in said.text
+
+
+@pytest.mark.deviceless
 def test_nothing_is_said_where_nothing_is_to_be_left_out():
     mesh = sc.device_mesh("data=4,model=2", "dgx-h100")
     place = lambda *spec: NamedSharding(mesh, P(*spec))
