@@ -53,7 +53,7 @@ TEXTS = {
     "loop_copies": (
         "the loop at {place} copies what it carries ({words}), in or around it: {time} a step; an "
         "array stays in place if it is carried (no xs and ys), donated, written by .at[].set, and "
-        "read after the write alone, in one layout"
+        "read only after it is written, in one layout"
     ),
 }
 
