@@ -271,8 +271,8 @@ def _arguments(module: Module, priced: Priced) -> Iterator[StepAdvice]:
         yield StepAdvice(
             "replicated_arguments",
             max(whole, key=whole.__getitem__),
-            f"{_named(whole)}: whole on up to {max(map(copies.__getitem__, whole))} devices each; sharded over these, "
-            f"{format_memory(size)} less on every device"
+            f"{_named(whole)}: whole on up to {max(copies[name] for name in whole)} devices each; "
+            f"sharded over these, {format_memory(size)} less on every device"
             + ": as nothing is sharded, all of them do the whole step"
             * is_nothing,
             bytes=size,
