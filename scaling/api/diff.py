@@ -135,7 +135,7 @@ def read_base(base: str | Path, fail_if: str | None) -> tuple[tuple[Limit, ...],
 
 
 def _notes(before: Mapping[str, Any], now: Mapping[str, Any], base: str | Path) -> Iterator[str]:
-    """Yield what the base was made with that this prediction was not."""
+    """Yield what the base was made with, where this prediction was not: versions, figures."""
     then = before.get("made_with") or {}
     differs = [
         f"{name} {then.get(name, '-')} -> {now['made_with'].get(name, '-')}"
@@ -144,8 +144,8 @@ def _notes(before: Mapping[str, Any], now: Mapping[str, Any], base: str | Path) 
     ]
     if differs:
         yield (
-            f"{base} was made with others of these: {', '.join(differs)}. What changed may be "
-            f"theirs: write the base again with --save {base} from the code that it is of"
+            f"{base} was made with other versions or figures: {', '.join(differs)}. Some of the "
+            f"changes may come from these: write the base again, from its own code, --save {base}"
         )
 
 
