@@ -147,6 +147,8 @@ def _notes(before: Mapping[str, Any], now: Mapping[str, Any], base: str | Path) 
             f"{base} was made with other versions or figures: {', '.join(differs)}. Some of the "
             f"changes may come from these: write the base again, from its own code, --save {base}"
         )
+    if names := [part["name"] for part in (*(before.get("unknown") or ()), *now["unknown"])]:
+        yield f"times are at least: not known is {', '.join(dict.fromkeys(names))}"
 
 
 def _document(

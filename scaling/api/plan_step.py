@@ -116,7 +116,7 @@ def plan_step(
         named_function(make)
     step_figures((), tokens, model_flops, memory_fraction)
     top = whole_number("--top", top)
-    jobs = whole_number("--jobs", jobs or len(os.sched_getaffinity(0)))
+    jobs = whole_number("--jobs", len(os.sched_getaffinity(0)) if jobs is None else jobs)
     keep_devices_free()
     is_every = meshes == EVERY
     stated = [] if is_every else [axis_sizes(mesh) for mesh in several(meshes)]

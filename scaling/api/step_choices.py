@@ -27,12 +27,14 @@ def all_meshes(axes: Sequence[str], limits: str | Axes, place: Cluster) -> list[
     """Return every mesh of all devices over the axes, within the limits.
 
     Raises:
-        InputError: no axes, a limit of an axis that there is not, no such mesh.
+        InputError: no axes, one named twice, a limit of an axis that there is not, no such mesh.
     """
     if not axes:
         raise InputError("over which axes? add --axes data,model, as the function calls them")
     if isinstance(limits, str):
         limits = parse_sizes(limits, "--max", "axis", "model=8")
+    if twice := next((axis for axis in axes if axes.count(axis) > 1), ""):
+        raise InputError(f"--axes names {twice!r} twice; name each axis once")
     check_keys(limits, axes, "--max", "axis")
     sizes = [
         [n for n in divisors(place.devices) if n <= whole_number("--max", limits.get(axis, n))]

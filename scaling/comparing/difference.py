@@ -189,7 +189,7 @@ def _parts(documents: Sequence[Mapping[str, Any]], part: str) -> tuple[PartChang
             key, words = (said, moved.get(place, place)), (row["line"], row["code"])
             if part == "classes":
                 key, words = (said, ("", "")), ("", "")
-            names[key] = " ".join(filter(None, (*said, *words)))
+            names[key] = " ".join(filter(None, (*said, *words))) or "without a line"
             kept = total.setdefault(key, dict.fromkeys(sums, 0.0))
             for name in sums:
                 kept[name] += row[name]

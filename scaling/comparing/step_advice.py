@@ -192,7 +192,8 @@ def _grouped(kernel: Kernel, groups: int) -> Kernel:
 def _loop_copies(module: Module) -> Iterator[tuple[str, str, Array]]:
     """Each kernel that only copies what a loop carries: its name, the loop's line, the array.
 
-    It stands in the loop, makes what the loop begins with, or takes what it ends with.
+    It stands in the loop, makes what the loop begins with, or takes what it ends with. What a
+    product of the loop makes anew has to be copied.
     """
     for loop in (i for part in module.computations.values() for i in part if i.opcode == "while"):
         (body,) = loop.called("body")
@@ -200,7 +201,7 @@ def _loop_copies(module: Module) -> Iterator[tuple[str, str, Array]]:
         (begin,) = loop.operands
         before = map(_renamed, begin.operands if begin.opcode == "tuple" else ())
         after = (user for part in loop.users for user in _users(part))
-        inside = (i for i in body if _is_carried(i))
+        inside = (i for i in body if _is_carried(i) and not any(map(_product, i.operands)))
         for instruction in (*inside, *before, *after):
             if instruction.opcode in ("copy", "transpose", "fusion") and _is_copy(instruction):
                 (array, *_) = arrays(instruction.shape)

@@ -254,12 +254,14 @@ def test_a_base_that_is_no_base_of_this_is_refused_before_or_told_first(
     check_refused(price("--against", base), *refused)
     older = json.loads(base.read_text())
     older["made_with"]["jax"] = "0.9.1"
+    older["unknown"] = [{"kind": "loop", "name": "step.py:31", "calls": 1.0, "time": 1e-3}]
     base.write_text(json.dumps(older))
     from scaling.api.diff import guard
 
     held = guard(two[0], base)
     assert not held.exceeded and "jax 0.9.1 -> " in held.notes[0]
     assert str(held).split("\n\n")[1] == held.notes[0]
+    assert held.notes[1] == "times are at least: not known is step.py:31"
 
 
 TESTS = """

@@ -186,6 +186,18 @@ def test_what_is_no_step_is_said(make):
 
 
 @pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("--axes data,data", "--axes names 'data' twice"),
+        ("--axes data,model --jobs 0", "--jobs=0 must be a whole number, at least 1"),
+    ],
+)
+def test_what_names_no_mesh_or_processes_is_one_line(capsys, more, words):
+    where = ("plan-step", f"{EXAMPLE}:make", "--cluster", "host", "--nodes", "1", *more.split())
+    check_refused(run(capsys, *where), words)
+
+
+@pytest.mark.parametrize(
     ("given", "words"),
     [("none.py:make", "there is no file none.py"), ("llama3-8b", "write FILE.py:FUNCTION")],
 )

@@ -168,6 +168,12 @@ def test_nothing_is_said_that_cannot_be_done_or_frees_nothing(shape, dtype):
 
 
 @pytest.mark.deviceless
+def test_what_a_product_makes_anew_in_a_loop_is_no_copy_to_be_left_out():
+    power = lambda x: jax.lax.fori_loop(0, 64, lambda _, y: y @ y, x)
+    assert advice(power, Struct((4096, 4096), jnp.bfloat16), donate=0).step_advice == ()
+
+
+@pytest.mark.deviceless
 def test_a_step_without_a_line_has_none_of_ours():
     (said,) = advice(jax.lax.ragged_dot, *EXPERTS).step_advice
     assert said.place == "jit(ragged_dot)/ragged_dot_general"
