@@ -16,25 +16,29 @@ from scaling.meshes.absent_memory import is_absent
 from scaling.meshes.devices import named_mesh
 
 SINGLE = jax.sharding.SingleDeviceSharding
+ALONE = {"device": 1}  # the mesh of one that stands for it
 
 
 class _Single(type):
-    """Of `SingleSharding`: its instances are those of jax's own class."""
+    """Of `SingleSharding`: its instances are those of jax's own class, and what stands for them."""
 
     def __instancecheck__(cls, instance: object) -> bool:
+        if isinstance(instance, jax.sharding.NamedSharding):
+            return dict(instance.mesh.shape) == ALONE
         return isinstance(instance, SINGLE)
 
     def __call__(cls, device: jax.Device, *, memory_kind: str | None = None) -> Any:
-        if memory_kind is None or not is_absent(device):
+        if not is_absent(device):
             return SINGLE(device, memory_kind=memory_kind)
-        mesh = named_mesh({"device": 1}, [device])
+        mesh = named_mesh(ALONE, [device])
         return jax.sharding.NamedSharding(mesh, jax.P(), memory_kind=memory_kind)
 
 
 class SingleSharding(metaclass=_Single):
     """`jax.sharding.SingleDeviceSharding`, which keeps the memory kind of an absent device.
 
-    jaxlib's own drops it in silence: instead of it stands a NamedSharding over a mesh of one.
+    jaxlib's own drops it in silence and has none by default, so that nothing would come to it from
+    the host: a NamedSharding over a mesh of one stands for it.
     """
 
 

@@ -95,10 +95,11 @@ def test_set_up_code_keeps_what_it_puts_on_the_host():
             assert [array.sharding.memory_kind for array in made] == ["pinned_host"] * 4
 
 
-def test_one_absent_device_has_a_host_too():
+@pytest.mark.parametrize("kind", ["device", None])
+def test_one_absent_device_has_a_host_too(kind):
     with sc.pretend("dgx-h100") as (first, *_):
         One = jax.sharding.SingleDeviceSharding
-        host, device = (One(first, memory_kind=kind) for kind in ("pinned_host", "device"))
+        host, device = (One(first, memory_kind=place) for place in ("pinned_host", kind))
         assert isinstance(One(first), One) and not isinstance(host.mesh, One)
         assert One(jax.devices("cpu")[0], memory_kind="pinned_host").memory_kind == "pinned_host"
         held = Struct((8192, 8192), jnp.float32, sharding=host)
