@@ -94,7 +94,7 @@ class Difference:
     buffers: tuple[PartChange, ...] = ()  # alive at the peak
 
     def to_dict(self) -> dict[str, Any]:
-        """The document that `scaling compare A B --json` prints."""
+        """The document that `scaling diff A B --json` prints."""
         return {
             "names": list(self.names),
             "step_time": self.step_time.to_dict(),
