@@ -17,7 +17,7 @@ backward pass a block needs `out` and `lse` of all keys, not its own (arXiv 2205
 #       values
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import chex
@@ -59,7 +59,8 @@ class Mask:
 class AttentionKernel:
     """Computes one block: cuDNN's flash kernel if it has the mask, else XLA.
 
-    cuDNN has the causal mask of the diagonal, with or without a window, and no mask at all.
+    cuDNN has the causal mask of the diagonal, with or without a window, and no mask at all. In packed
+    documents, whose mask it takes as scores to add, others are a part of that mask.
     """
 
     implementation: Literal["cudnn", "xla"]
@@ -81,9 +82,9 @@ class AttentionKernel:
         count.
         """
         _check_shapes(q_BTNK, k_BUMK, v_BUMV)
-        if self._flash(mask):
+        if self._flash(mask, segments, k_BUMK.shape[1]):
             flash = lambda seen, q, k, v: flash_forward(q, k, v, *_flash_mask(mask), seen)
-            return PartialAttention(*_by_sequence(flash, segments, q_BTNK, k_BUMK, v_BUMV))
+            return PartialAttention(*_by_sequence(flash, mask, segments, q_BTNK, k_BUMK, v_BUMV))
         scores = self._scores(q_BTNK, k_BUMK, mask, segments)
         lse_BMGT = jax.nn.logsumexp(scores, axis=-1)
         p = jnp.exp(scores - lse_BMGT[..., None]).astype(v_BUMV.dtype)
@@ -103,11 +104,11 @@ class AttentionKernel:
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Gradients of q, k and v through these keys; `total` is the attention over all keys."""
         _check_shapes(q_BTNK, k_BUMK, v_BUMV)
-        if self._flash(mask):
+        if self._flash(mask, segments, k_BUMK.shape[1]):
             flash = lambda seen, q, k, v, total, dout: flash_backward(
                 *(q, k, v, total, dout), *_flash_mask(mask), seen
             )
-            return _by_sequence(flash, segments, q_BTNK, k_BUMK, v_BUMV, total, dout_BTNV)
+            return _by_sequence(flash, mask, segments, q_BTNK, k_BUMK, v_BUMV, total, dout_BTNV)
         groups = grouped(q_BTNK, k_BUMK.shape[2])
         dout = grouped(dout_BTNV, k_BUMK.shape[2])
         product = lambda *args: jnp.einsum(*args, precision=self.precision)
@@ -126,8 +127,9 @@ class AttentionKernel:
         dq = product("bmgtu,bumk->btmgk", ds, k_BUMK).reshape(q_BTNK.shape)
         return dq, product("bmgtu,btmgk->bumk", ds, groups), dv
 
-    def _flash(self, mask: Mask | None) -> bool:
-        has_mask = mask is None or isinstance(mask.offset, int)
+    def _flash(self, mask: Mask | None, segments: Segments | None, keys: int) -> bool:
+        adds_scores = segments is not None and keys % 2 == 0  # as jax wants of cuDNN's (0.10.2)
+        has_mask = _is_own(mask) or adds_scores
         return self.implementation == "cudnn" and has_mask and not self.softcap
 
     def _scores(
@@ -147,21 +149,33 @@ def merge(first: PartialAttention, second: PartialAttention) -> PartialAttention
     return PartialAttention(weighted(first) + weighted(second), lse_BTN)
 
 
-def _by_sequence(flash: Callable, segments: Segments | None, *arrays: Any) -> Any:
+def _by_sequence(
+    flash: Callable, mask: Mask | None, segments: Segments | None, *arrays: Any
+) -> Any:
     """cuDNN's kernel, of packed documents one call for each sequence (as in `models.attention`)."""
     if segments is None:
         return flash(None, *arrays)
+    added = None if mask is None or _is_own(mask) else mask
+    offset = None if added is None else jnp.broadcast_to(added.offset, len(arrays[0]))
 
     def one(row: tuple) -> Any:
-        segments, arrays = jax.tree.map(lambda x: x[None], row)
-        return jax.tree.map(lambda x: x[0], flash(same_document(*segments)[:, None], *arrays))
+        segments, offset, arrays = jax.tree.map(lambda x: x[None], row)
+        seen = same_document(*segments)[:, None]
+        if added is not None:
+            seen &= replace(added, offset=offset).seen(*seen.shape[2:])[:, 0]
+        return jax.tree.map(lambda x: x[0], flash(seen, *arrays))
 
-    return jax.lax.map(one, (segments, arrays))
+    return jax.lax.map(one, (segments, offset, arrays))
+
+
+def _is_own(mask: Mask | None) -> bool:
+    """True of a mask that cuDNN has itself."""
+    return mask is None or isinstance(mask.offset, int)
 
 
 def _flash_mask(mask: Mask | None) -> tuple[bool, int | None]:
     """`causal` and `window` of `scaling.models.attention_kernels.flash`."""
-    if mask is None:
+    if mask is None or not _is_own(mask):
         return False, None
     assert mask.offset == 0
     return True, mask.window

@@ -7,7 +7,7 @@ import pytest
 
 from scaling.models.attention_kernels import kernel
 from scaling.models.attention_kernels.kernel import AttentionKernel, Mask, PartialAttention
-from scaling.models.attention_kernels.reference import reference_attention
+from scaling.models.attention_kernels.reference import attention_scores, reference_attention
 from tests.models.one_device import jit, numbers
 
 KERNEL = AttentionKernel("xla", jax.lax.Precision.HIGHEST)
@@ -112,8 +112,44 @@ def test_merged_parts_may_be_far_apart_in_size():
 
 def test_masks_that_flash_does_not_know_go_to_xla():
     kernel = AttentionKernel("cudnn", jax.lax.Precision.DEFAULT)
-    assert kernel._flash(None) and kernel._flash(Mask()) and kernel._flash(Mask(window=4))
-    assert not kernel._flash(Mask(jnp.array([4]), window=4))
+    has = lambda mask, segments=None, keys=8: kernel._flash(mask, segments, keys)
+    assert has(None) and has(Mask()) and has(Mask(window=4))
+    apart, segments = Mask(jnp.array([4]), window=4), (np.ones((1, 8)), np.ones((1, 8)))
+    assert not has(apart)
+    assert has(apart, segments) and not has(apart, segments, keys=7)
+
+
+@pytest.mark.parametrize("offset", [3, [3, 0]])
+def test_in_documents_flash_takes_other_masks_as_a_part_of_theirs(monkeypatch, offset):
+    """cuDNN's kernels are replaced by ones that take `seen` as it would."""
+    q, k, v, dout = (np.asarray(x, np.float32) for x in drawn())
+    rng = np.random.default_rng(0)
+    segments = tuple(rng.integers(1, 3, (B, n)) for n in (T, U))
+    mask = Mask(jnp.array(offset), window=4)
+    plain = jit(lambda: KERNEL.forward(q, k, v, mask, segments))()
+    expected = *plain, *jit(lambda: KERNEL.backward(q, k, v, plain, dout, mask, segments))()
+
+    def scores_of(self, q, k, mask, seen):
+        return attention_scores(q, k, seen[:, None], self.precision)
+
+    def stands_in(method, *arrays):
+        *arrays, causal, window, seen = arrays
+        assert not causal and window is None
+        with monkeypatch.context() as patch:
+            patch.setattr(AttentionKernel, "_scores", scores_of)
+            return method(*arrays, None, seen)
+
+    forwards, backwards = KERNEL.forward, KERNEL.backward
+    monkeypatch.setattr(kernel, "flash_forward", lambda *x: stands_in(forwards, *x))
+    monkeypatch.setattr(kernel, "flash_backward", lambda *x: stands_in(backwards, *x))
+    flash = AttentionKernel("cudnn", jax.lax.Precision.HIGHEST)
+    part = jit(lambda: flash.forward(q, k, v, mask, segments))()
+    found = *part, *jit(lambda: flash.backward(q, k, v, plain, dout, mask, segments))()
+    sees = plain.lse_BTN > -1e6  # one without a key counts for nothing
+    close(found[0][sees], expected[0][sees])
+    close(found[1][sees], expected[1][sees])
+    for mine, theirs in zip(found[2:], expected[2:], strict=True):
+        close(mine, theirs)
 
 
 def test_the_gradients_of_capped_scores_are_those_of_attention_that_stores_them():
