@@ -59,8 +59,8 @@ class Mask:
 class AttentionKernel:
     """Computes one block: cuDNN's flash kernel if it has the mask, else XLA.
 
-    cuDNN has the causal mask of the diagonal, with or without a window, and no mask at all. In packed
-    documents, whose mask it takes as scores to add, others are a part of that mask.
+    cuDNN has the causal mask of the diagonal, with or without a window, and no mask at all. Others
+    it takes in packed documents, as a part of the scores that it adds for these.
     """
 
     implementation: Literal["cudnn", "xla"]

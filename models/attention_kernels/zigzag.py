@@ -54,5 +54,6 @@ def window_reach(window: int | None, chunk: int) -> int | None:
 
 
 def visible_rows(window: int | None, chunk: int) -> int:
-    """Number of last tokens of each chunk that other chunks' queries may see."""
-    return chunk if window is None else min(chunk, window - 1)
+    """Number of last tokens of each chunk that other chunks' queries may see: window - 1, one more
+    where that is odd, because cuDNN takes a mask of an even number of keys alone."""
+    return chunk if window is None else min(chunk, window // 2 * 2)
