@@ -87,6 +87,7 @@ def predict_hlo(
     except UnknownHlo as error:
         raise InputError(f"{dump.title}: {error}") from None
     first = check_mesh(program, dump.axes, mesh is not None)
-    program, notes = placed_on(program, dump.order), (*dump.notes, *warnings)
+    program, others = placed_on(program, dump.order), dump.other_target(place.accelerator)
+    notes = (*dump.notes, *others, *warnings)
     figures |= {"warnings": notes, "notes": (first,) if first else (), "text": dump.text}
     return priced_result(Pricing(program, place, profile, **figures))

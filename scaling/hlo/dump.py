@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.errors import InputError, is_count
 from scaling.meshes.reading import read_text
 
@@ -24,7 +25,7 @@ PARTITION = re.compile(r"computation_devices \{([^}]*)\}")
 DEVICE = re.compile(r"\breplica_device_ids: (\d{1,9})\b")
 REPORT = "-memory-usage-report.txt"
 TOTAL = re.compile(r"^Total bytes(?: used)?: (\d{1,18})\b", re.MULTILINE)  # used: jax 0.5
-PREFIX = re.compile(r"^(module_\d+\..*?)\.(?:sm_[\w.]+?_|gfx\w+_)?(?:gpu|cpu|tpu)_after_opt")
+PREFIX = re.compile(r"^(module_\d+\..*?)\.(?:(sm_[\w.]+?|gfx\w+)_)?(gpu|cpu|tpu)_after_opt")
 # `#sdy.mesh<["data"=4, "model"=2]>` (Shardy's notation, in the first line), and of jax 0.12
 # `sharding={mesh['data'=4,'model'=2], ...` of arguments; devices in the order of their ids
 MESH = re.compile(r"#sdy\.mesh<\[([^\]]*)\]>|\bsharding=\{mesh\[([^\]]*)\],")
@@ -51,6 +52,15 @@ class Dump:
         """`module_0042.jit_step` of a file that XLA named, else the title."""
         named = PREFIX.match(self.title)
         return named[1] if named else self.title
+
+    def other_target(self, chip: Accelerator) -> tuple[str, ...]:
+        """A warning where the file's name says that XLA compiled for another kind of chip."""
+        named = PREFIX.match(self.title)
+        vendors = {"AMD": "gfx", "Google": "tpu", "NVIDIA": f"sm_{chip.compute_capability}"}
+        target, own = (named[2] or named[3]) if named else "gpu", vendors.get(chip.vendor, "cpu")
+        if target == "gpu" or target.startswith(own):
+            return ()
+        return (f"{self.title} was compiled for {target}: {chip.title} would run other kernels",)
 
 
 def dump_of(text: str) -> Dump:

@@ -6,6 +6,7 @@ import pytest
 
 from scaling.hlo.dump import COMPILED, Dump, dump_of, read_dump
 from scaling.hlo.reader import read_program
+from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
 from scaling.program.ir import collectives, kernels
 from scaling.simulate.memory import memory_use
@@ -134,3 +135,22 @@ def test_dumps_of_jax_since_0_5_tell_the_same_step(version):
         sums[collective.axes[0]] += collective.bytes * calls
     assert sums == {"data": WEIGHTS, "model": 4 * (512 // 4) * 64}
     assert memory_use(program).peak == pytest.approx(found.peak, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "target", "is_said"),
+    [
+        ("dgx-h100", "sm_9.0a_gpu", False),
+        ("dgx-a100", "sm_9.0a_gpu", True),
+        ("dgx-b200", "sm_10.0a_gpu", False),
+        ("mi300x-8", "gfx942_gpu", False),
+        ("mi300x-8", "sm_9.0_gpu", True),
+        ("tpu-v5p", "tpu", False),
+        ("dgx-h100", "cpu", True),
+        ("dgx-a100", "gpu", False),
+    ],
+)
+def test_a_program_for_another_kind_of_chip_is_named(cluster, target, is_said):
+    chip = catalog.load(cluster).accelerator
+    dump = Dump(TEXT, f"{NAME}.{target}_{COMPILED}"[:-4], 8)
+    assert [chip.title in said for said in dump.other_target(chip)] == [True] * is_said
