@@ -42,6 +42,7 @@ from scaling.program.ir import COLLECTIVE_KINDS, Collective, CollectiveKind
 from scaling.program.ops import BACKWARD_PRODUCTS, FORWARD_PRODUCTS
 from scaling.run import Run
 from scaling.run.parallelism.rules import is_sequence_parallel, rules_for
+from scaling.run.parallelism.sequence import attended_model
 from scaling.simulate.step import Priced, device_groups, running_collectives, running_kernels
 
 SUMS: tuple[CollectiveKind, ...] = ("all-reduce", "reduce-scatter")
@@ -141,6 +142,7 @@ def _expected_flops(run: Run, shape: MeshShape, flash: bool) -> float:
     backward pass has five products for the two of its forward pass (arXiv 2205.14135,
     algorithm 4). A pipeline has idle ticks too. Muon multiplies after the backward pass.
     """
+    run = replace(run, model=attended_model(run))
     flops = train_flops(run.model, run.batch.global_batch, run.batch.seq_len, run.remat)
     groups = dict(flops.groups)
     if not is_sequence_parallel(run, shape):

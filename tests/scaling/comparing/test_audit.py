@@ -26,7 +26,7 @@ from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting import train_flops
-from scaling.models.config import ModelConfig, Moe
+from scaling.models.config import LayerKind, ModelConfig, Moe
 from scaling.models.presets import preset
 from scaling.profiles.io import ideal
 from scaling.program.ir import Branch, Collective, Kernel, Operation, Program
@@ -191,6 +191,16 @@ def test_flash_attention_is_credited_with_the_products_of_its_kernel() -> None:
     core = Kernel("fmha", kind="attention", flops=none * (2 + 5 / 2), dtype="bf16", dims=(1,) * 5)
     program = priced([*calls_of(expected_bytes(run, SHAPE)), matrices, core])
     assert audit(program, run, SHAPE) == []
+
+
+def test_chunks_of_packed_documents_are_multiplied_as_windows() -> None:
+    model = replace(MODEL, layers=(LayerKind(attention_chunk=128), LayerKind()))
+    packed = replace(RUN, model=model, train=replace(RUN.train, documents="packed"))
+    windows = replace(MODEL, layers=(LayerKind(sliding_window=128), LayerKind()))
+    table = expected_bytes(packed, SHAPE)
+    gemm = products(replace(RUN, model=windows))
+    assert audit(priced([*calls_of(table), gemm]), packed, SHAPE) == []
+    assert audit(priced([*calls_of(table), products(packed)]), packed, SHAPE) != []
 
 
 def test_a_whole_vocabulary_is_multiplied_on_every_tensor_device() -> None:
