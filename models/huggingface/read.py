@@ -190,7 +190,7 @@ def _shapes(family: Family, settings: Json, where: str) -> dict[str, Any]:
         shapes["rotated"] = rope_of(settings, FULL).get(ROPE_SHARE, shapes["rotated"])
     if family.shapes.get("score_dim") == MULTIPLIER:
         factor = convert(float, shapes["score_dim"], f"{where}: {MULTIPLIER}")
-        shapes["score_dim"] = round(factor**-2) if factor > 0 else 0
+        shapes["score_dim"] = round(factor**-2) if factor > SAME else 0
         if abs(factor * shapes["score_dim"] ** 0.5 - 1) > SAME:
             refuse({MULTIPLIER: factor}, where)
     if not settings.get("attn_temperature_tuning", True):

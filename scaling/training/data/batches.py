@@ -108,7 +108,7 @@ def check_order(state: Mapping[str, Any], order: Mapping[str, Any]) -> None:
         if state.get(key) != here:
             raise InputError(
                 f"the saved place in the data has {key} {state.get(key)}, this run has {here}: the "
-                "same order cannot be continued, by --allow-changed-data neither. "
+                "same order cannot be continued, not even with --allow-changed-data. "
                 f"Restore {key}, or start a new run."
             )
 

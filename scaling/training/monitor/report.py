@@ -171,14 +171,15 @@ class StepReport:
                 self.tell_overflow(f"step {step}")
 
     def tell_overflow(self, when: str) -> None:
-        """Say what share of the tokens' experts had no room, if any, and what would have had it."""
+        """Say what share of the worst step's assignments to experts had no room, if any, and the
+        least capacity factor that could have had room for all."""
         (dropped, skew), moe = self.overflow, self.moe
         if moe and dropped:
             of_device = moe.capacity_factor is None
             name = "device_capacity_factor" if of_device else "capacity_factor"
             room = math.ceil(max(skew, getattr(moe, name)) * ROOM_DIGITS) / ROOM_DIGITS
             self.line.note(
-                f"{when}: {dropped:.2%} of the assignments to experts had no room with "
+                f"{when}: up to {dropped:.2%} of a step's assignments to experts had no room with "
                 f"model.moe.{name}={getattr(moe, name):g}; the busiest "
                 f"{'device along expert' if of_device else 'expert'} had {skew:.3g} times the mean "
                 f"load, which takes a factor of at least {room:g}"

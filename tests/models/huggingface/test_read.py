@@ -274,7 +274,7 @@ def test_what_a_newer_family_says_is_read():
 
 def test_what_newer_families_cannot_express_is_refused_by_key():
     granite, _ = NEWER["granite-3.3-2b"]
-    for wrong in (0.9, 0.0, -0.5):
+    for wrong in (0.9, 0.0, -0.5, 1e-200):
         with pytest.raises(InputError, match=f"cannot express attention_multiplier={wrong}"):
             translate(granite | {"attention_multiplier": wrong}, "c")
     further = {"model_type": "glm4_moe", "num_nextn_predict_layers": 1, "n_routed_experts": 8}
