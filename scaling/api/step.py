@@ -158,11 +158,11 @@ def pretend(
 
     >>> import jax
     >>> import scaling as sc
-    >>> with sc.pretend("dgx-h100", nodes=2) as devices:
+    >>> with sc.pretend("gb200-nvl72", nodes=4) as devices:
     ...     mesh = jax.make_mesh((2, 8), ("data", "model"))
     ...     counts = jax.device_count(), jax.process_count(), len(jax.local_devices())
     >>> counts, mesh.size, len(devices)
-    ((16, 2, 8), 16, 16)
+    ((16, 4, 4), 16, 16)
 
     Args:
         cluster: catalogue name, TOML file or Cluster.
