@@ -40,9 +40,9 @@ def steps(said: list[str], moe: Moe, dropped: tuple[float, ...]) -> StepReport:
 )
 def test_the_first_overflow_and_the_worst_one_name_a_factor_that_has_room(said, moe, words):
     made = steps(said, moe, (0.0, 0.031, 0.05))
-    assert len(said) == 1 and said[0].startswith("step 2: 3.10%") and words in said[0]
+    assert len(said) == 1 and said[0].startswith("step 2: up to 3.10%") and words in said[0]
     made.tell_overflow("in 3 steps")
-    assert said[1].startswith("in 3 steps: 5.00%")
+    assert said[1].startswith("in 3 steps: up to 5.00%")
     if moe.capacity_factor is None:
         assert said[1].endswith("at least 1.63")  # rounded up: 1.62 would not do
 
