@@ -83,6 +83,7 @@ def write_trace(events: Iterable[Record], path: Path) -> None:
     """Write events for Perfetto, or as a folder that XProf opens if it is called NAME.xprof."""
     if path.suffix == XPROF:
         file = path / "plugins" / "profile" / "predicted" / f"{path.stem}{XPLANE}"
+        path.mkdir(exist_ok=True)  # in a folder that there is, as any file
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(xspace(events))
         return

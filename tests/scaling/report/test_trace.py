@@ -124,3 +124,9 @@ def test_texts_of_a_trace_for_xprof_may_hold_anything():
     (plane,) = ProfileData.from_serialized_xspace(space).planes
     (event,) = list(plane.lines)[1].events
     assert event.name == 'x "y" \\ ü' and dict(event.stats)["bound"] == 'a"b\\\né'
+
+
+def test_no_folder_is_made_for_a_folder_of_xprof(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        write_trace([], tmp_path / "none" / "a.xprof")
+    assert not [*tmp_path.iterdir()]
