@@ -88,8 +88,8 @@ def latent_axes(run: Run, mesh: AnyMesh) -> tuple[str, ...]:
     mla, axes = run.model.mla, weight_axes(run, mesh)
     if mla is None or run.software != OURS:
         return axes
-    shortest = math.gcd(mla.q_lora_rank or 0, mla.kv_lora_rank)
-    return _dividing(shortest, mesh, [a for a in ("fsdp", "context", "expert") if a in axes])
+    lengths = math.gcd(mla.q_lora_rank or 0, mla.kv_lora_rank)  # what divides it divides both
+    return _dividing(lengths, mesh, [a for a in ("fsdp", "context", "expert") if a in axes])
 
 
 def _dividing(divided: int, mesh: AnyMesh, wanted: Iterable[str]) -> tuple[str, ...]:
@@ -137,18 +137,18 @@ def notes(run: Run, rules: Rules) -> list[str]:
             f"model.vocab_size={vocab} is not divisible by tensor={mesh.tensor}: the embedding and "
             f"the output head stay whole on each tensor device; vocab_size={padded} would cut them"
         )
-    used = rules.axes("embed")
+    cut = {"embed": (f"d_model={run.model.d_model}", "weights")}
+    if mla := run.model.mla:
+        ranks = f"mla.kv_lora_rank={mla.kv_lora_rank}"
+        ranks += f" or q_lora_rank={mla.q_lora_rank}" if mla.q_lora_rank else ""
+        cut["latent"] = ranks, "the matrices that take latents"
     for axis in DEFAULT["embed"]:
-        if (size := getattr(mesh, axis)) > 1 and axis not in used:
-            product = " x ".join(f"{a}={getattr(mesh, a)}" for a in (*used, axis))
+        whole = next((dim for dim in cut if axis not in rules.axes(dim)), None)
+        if whole and (size := getattr(mesh, axis)) > 1:
+            product = " x ".join(f"{a}={getattr(mesh, a)}" for a in (*rules.axes(whole), axis))
             lines.append(
-                f"model.d_model={run.model.d_model} is not divisible by {product}: "
-                f"each of the {size} devices along {axis} stores the same shards of weights"
-            )
-        elif size > 1 and axis not in rules.axes("latent"):
-            lines.append(
-                f"latents are not divisible by {axis}={size} beside the axes that cut them: each "
-                "of these devices stores the same shards of the matrices that take latents"
+                f"model.{cut[whole][0]} is not divisible by {product}: each of the {size} devices "
+                f"along {axis} stores the same shards of {cut[whole][1]}"
             )
     return lines
 
