@@ -14,6 +14,7 @@ from scaling.run import OURS, Run
 from scaling.run.optimizers import check_optimizer
 from scaling.run.parallelism.pipeline import RUNS_AS
 from scaling.run.parallelism.rules import rules_for, weight_axes, zero_stage
+from scaling.run.parallelism.sequence import attended_model
 from scaling.run.reference import reference_run, stores_reference
 
 ADA = 8.9  # first compute capability with 8-bit floating point (CUDA C++ guide, tensor cores)
@@ -120,10 +121,10 @@ def _problems(run: Run, mesh: MeshShape) -> Iterator[tuple[str, str]]:
         fix = "use as many stages, of pipeline.virtual_stages each, as share whole patterns out"
         yield problem, f"{fix}, or {unstaged}"
     part, length = run.batch.seq_len // (2 * mesh.context), run.batch.seq_len
-    chunks = {reach.chunk for reach in layer_reaches(model) if reach.chunk}
-    chunks = set() if train.documents == "packed" else chunks  # they begin with each document
-    if mesh.context > 1 and any(chunk < length and part % chunk for chunk in chunks):
-        problem = f"attention_chunk {max(chunks)} on mesh axis context={mesh.context}"
+    reaches = [reach for reach in layer_reaches(attended_model(run)) if reach.is_cut(length)]
+    wrong = [reach.chunk for reach in reaches if reach.chunk and part % reach.chunk]
+    if mesh.context > 1 and wrong:
+        problem = f"attention_chunk {max(wrong)} on mesh axis context={mesh.context}"
         yield (
             problem,
             f"use chunks that divide a device's parts of {part} tokens, or whole sequences",
