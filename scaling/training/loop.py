@@ -222,8 +222,7 @@ class _Loop:
             self.checkpoints.wait()
         if done == first:
             return
-        if not report.hosts.is_due(done, last=True):  # which tells it
-            report.tell_overflow(f"in {done - first:,} steps")
+        report.tell_overflow(f"in {done - first:,} steps")
         if self.saved != done:
             self._save(state, done)
             with report.clock.pause("checkpoints"):

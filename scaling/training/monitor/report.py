@@ -199,7 +199,6 @@ class StepReport:
         self.log.write(step, **seconds)
         for message in messages:
             self.line.note(f"step {step}: {message}")
-        self.tell_overflow(f"up to step {step}")
 
     def times(self, first: int) -> dict[int, float]:
         """Seconds of the new steps by number, from `first` on."""
