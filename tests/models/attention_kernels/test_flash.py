@@ -93,6 +93,33 @@ def test_a_step_has_both_kernels_of_its_heads_for_gpus_that_are_not_here(cluster
     assert found["shapes"] == [x.shape for x in arguments]
 
 
+def in_documents(kernel, q, k, v, segments, dout=None, total=None):
+    """A block under a mask that only the device knows, in packed documents."""
+    mask, both = Mask(jnp.zeros(B, jnp.int32), window=32), (segments, segments)
+    if dout is None:
+        return kernel.forward(q, k, v, mask, both)
+    return kernel.backward(q, k, v, total, dout, mask, both)
+
+
+@pytest.mark.deviceless
+def test_a_window_between_chunks_of_documents_has_the_kernel_and_a_mask():
+    forward = lambda q, k, v, _, segments: tuple(in_documents(FLASH, q, k, v, segments))
+    text = lowered(forward, jax.ShapeDtypeStruct((B, T), jnp.int32))
+    assert text.count("__cudnn$fmhaScaleBiasSoftmax") == text.count("__cudnn$fmha") == 1
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_a_window_between_chunks_of_documents_equals_xla():
+    q, k, v, dout = drawn()
+    segments = jnp.repeat(jnp.array([[1, 2]] * B), T // 2, axis=1)
+    found, plain = (in_documents(kernel, q, k, v, segments) for kernel in (FLASH, PLAIN))
+    near(found.out_BTNV, plain.out_BTNV)
+    total = PartialAttention(plain.out_BTNV.astype(q.dtype), plain.lse_BTN)
+    given = q, k, v, segments, dout, total
+    for mine, theirs in zip(in_documents(FLASH, *given), in_documents(PLAIN, *given), strict=True):
+        near(mine, theirs)
+
+
 def test_the_backward_kernel_computes_no_gradient_of_a_mask():
     """cuDNN would sum it over all heads, [1, 1, T, T], and nobody reads it."""
     q, k, v, out = shapes()
