@@ -1,6 +1,6 @@
 """Programs of others, priced for GPUs that are not here, and held against a count by hand.
 
-    make foreign                                              all, 11 minutes on two cores, no GPU
+    make foreign                                              all, 15 minutes on two cores, no GPU
     python -m experiments.foreign resnet50_pmap lora          two of them
     python -m experiments.foreign --out experiments/results   with the page and its JSON
 
