@@ -57,6 +57,7 @@ class LibraryWork:
     is_known: bool = True  # whether that is all that decides its time
     chain: float = 0.0  # s
     error: float = 1.0  # factor between published times and the price; 1: none is needed
+    share: float = 1.0  # rate of its products over that of the best kernel of the chip
 
 
 @dataclass(frozen=True)

@@ -180,6 +180,7 @@ def test_a_kernel_of_mosaic_that_stays_on_its_device_is_counted():
     flops = 2 * 2 * 2 * 8 * 512**2 * 64
     assert not p.unknown and sum(k.flops for k in p.pricing.program.schedule) == flops
     assert p.step_time_low >= flops / p.cluster.accelerator.peak("fp16")
+    assert p.grade == "datasheet"  # no fit describes a kernel that somebody wrote
 
 
 @deviceless
