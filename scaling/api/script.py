@@ -20,7 +20,13 @@ from scaling.api.result import PredictionResult
 from scaling.api.step import device_mesh, predict_step, pretend
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
-from scaling.run.user_code import described, folder_on_path, run_user_code, user_function
+from scaling.run.user_code import (
+    described,
+    folder_on_path,
+    named_function,
+    run_user_code,
+    user_function,
+)
 
 HOW = (
     "return (step, arguments) or (step, arguments, keywords), the step from jax.jit, or the step "
@@ -65,7 +71,7 @@ def predict_made(
         InputError: no such function, it fails, or it returns no step.
     """
     named = make if isinstance(make, str) else ""
-    file = Path(named.rpartition(":")[0]) if named else source_file(make)
+    file = named_function(named)[0] if named else source_file(make)
     where = named or getattr(make, "__name__", "make")
     mesh_of_all = lambda: device_mesh(axes or {"data": place.devices}, place)
     # The script prints to stderr: stdout holds our page or its JSON only. Its folder is on the path
