@@ -249,7 +249,7 @@ def test_what_contradicts_itself_is_refused(capsys, options, message):
         (("--branches", "soap.py:12=x"), "--branches soap.py:12=x: 'x' is no number"),
         (("--branches", "soap.py:12=every=10"), "the program has no conditional 'soap.py:12'"),
         (("--branches", "soap.py:12=every=0"), "write every=10 for one run in ten"),
-        (("--local", "mine"), "the program has no kernel 'mine'"),
+        (("--local", "mine"), "the program has no custom kernel 'mine'"),
         (("--local", "mine=x"), "'x' is no number"),
         (("--tokens", "-1"), "tokens=-1.0 must be a positive number"),
         (("--nodes", "2", "--override", "gpus_per_node=2"), "use --nodes 4"),

@@ -171,6 +171,7 @@ def test_bad_input_is_refused():
 
 
 @pytest.mark.slow
+@pytest.mark.deviceless
 def test_verified_plans_are_priced_from_their_compiled_programs():
     found = sc.plan("tiny", cluster="dgx-h100", top=3, verify=2)
     assert [plan.prediction.source for plan in found.plans] == ["compiled", "compiled", "analytic"]
