@@ -25,7 +25,7 @@ from scaling.report.formatting import columns
 VERSIONS = ("0.8.0", "0.8.3", "0.9.2", "0.10.2", "0.11.2", "0.12.0.1")
 NEWEST = "0.12.0.1"  # beside which step times and products of the others stand
 PROGRAMS = ("gpt_fsdp", "remat_scan", "pipeline_ppermute", "ring_attention")
-# Those of the extra `deviceless`, and what this project imports
+# Packages of the extra `deviceless`, and those that this project imports
 DEVICELESS = ("jax[cuda12-local]=={0}", "jax-cuda12-plugin=={0}", "nvidia-cudnn-cu12>=9.8")
 LIBRARIES = ("nvidia-cuda-nvcc-cu12>=12.9", "nvidia-cuda-runtime-cu12>=12.9")
 OURS = ("flax", "optax", "chex", "numpy", "rich", "scipy")

@@ -27,8 +27,8 @@ MOST_HOST_DEVICES = 1024
 # Absent ones: as many take 7 s and 1 GB (65,536 of H100: 3.2 s, 0.4 GB; jax 0.10.2, two cores)
 MOST_ABSENT_DEVICES = 131_072
 PLUGIN = "jax-cuda12-plugin"
-# Of jax, as tried (experiments/jax_versions.py): 0.8.0 lacks jax.sharding.get_mesh, and up to 0.9.1
-# the plugin starts without a driver only if it is told not to look at CUDA's libraries.
+# Versions of jax (tried by experiments/jax_versions.py): 0.8.0 lacks jax.sharding.get_mesh. Before
+# 0.9.2 the plugin starts without a driver only if it is told not to look at CUDA's libraries.
 OLDEST, WITHOUT_DRIVER = (0, 8, 3), (0, 9, 2)
 SKIP_LIBRARIES = "JAX_SKIP_CUDA_CONSTRAINTS_CHECK"
 NO_MESH = Mesh(np.empty((), dtype=object), ())  # what jax takes for none

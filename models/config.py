@@ -110,7 +110,7 @@ class ModelConfig:
 
     @property
     def embedding_scaled_by(self) -> float:
-        """What embedded tokens are multiplied by."""
+        """Return the factor by which embedded tokens are multiplied."""
         return self.embedding_factor * (self.d_model**0.5 if self.embedding_scale else 1.0)
 
     @property

@@ -179,7 +179,7 @@ class Transformer(nnx.Module):
 
     @property
     def head(self) -> OutputHead:
-        """What follows the last layer."""
+        """Return the final norm and output projection, which follow the last layer."""
         table = self.embedding.table_VD if self.head_VD is None else self.head_VD
         return OutputHead(self.execution, self.final_norm, table[...], self.config.logit_softcap)
 

@@ -280,7 +280,7 @@ def uneven_choices(case: ExpertsCase) -> np.ndarray:
 
 
 def experts_shapes(case: ExpertsCase) -> list[tuple[int, ...]]:
-    """Of tokens, weights, up, gate, their biases, down, and the gradient of the result."""
+    """Return shapes: tokens, row weights, up, gate, their biases, down, the result's gradient."""
     S, E, D, F = case.tokens, case.groups, case.model, case.hidden
     biases = [(E, F)] * (2 * case.has_bias)
     return [(S, D), (S, case.choices), (E, D, F), (E, D, F), *biases, (E, F, D), (S, D)]

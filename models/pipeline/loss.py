@@ -62,7 +62,7 @@ def pipeline_sums(model: Transformer, given: PipelineInputs, loss: Loss) -> Any:
 
 
 def pipeline_outputs(model: Transformer, given: PipelineInputs, output: Loss) -> Any:
-    """What `output` returns of each microbatch, [M, ...] of each array."""
+    """Return the results of `output` for all microbatches, stacked [M, ...]."""
     return _pipeline(model, given, output).each()
 
 

@@ -83,7 +83,7 @@ class OneForwardOneBackward:
     balance: Callable[[Any], jax.Array]  # aux of a pass -> what is minimised as well
 
     def each(self) -> Any:
-        """What `head` returns of each microbatch, [M, ...] of each array, without gradients."""
+        """Return the results of `head` for all microbatches [M, ...], without gradients."""
 
         def zeros(leaf: Any) -> jax.Array:
             shape = self.schedule.microbatches, *leaf.shape

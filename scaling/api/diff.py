@@ -23,7 +23,7 @@ PLACE = ("cluster", "nodes", "mesh")  # without which no growth means anything
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class DifferenceResult(Result, Difference):
-    """What changed between two predictions; prints as the table of `scaling diff A B`."""
+    """The difference of two predictions; prints as the table of `scaling diff A B`."""
 
     to_dict = Difference.to_dict
 

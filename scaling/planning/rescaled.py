@@ -19,7 +19,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from scaling.program.ir import Block, Branch, Collective, Kernel, Loop, Operation, Program
+from scaling.program.ir import Collective, Kernel, Operation, Program, with_operations
 
 Flow = tuple[str, tuple[str, ...]]  # kind of collective, axes that it is along; kind of kernel, ()
 PRODUCTS = ("matmul", "grouped", "attention")
@@ -62,14 +62,7 @@ def rescaled(program: Program, mesh: Mapping[str, int], split: Exponents) -> Pro
     """
     ratios = np.log([program.mesh[axis] / n for axis, n in mesh.items()])
 
-    def of_block(block: Block) -> Block:
-        return tuple(map(of_step, block))
-
-    def of_step(step: Operation) -> Operation:
-        if isinstance(step, Loop):
-            return replace(step, body=of_block(step.body))
-        if isinstance(step, Branch):
-            return replace(step, branches=tuple(map(of_block, step.branches)))
+    def moved(step: Operation) -> Operation:
         if isinstance(step, Collective) and (step.groups or not step.axes):
             return replace(step, groups=(), axes=())
         is_product = isinstance(step, Kernel) and step.kind in PRODUCTS
@@ -78,4 +71,4 @@ def rescaled(program: Program, mesh: Mapping[str, int], split: Exponents) -> Pro
         factor = math.exp(float(split[_flow(step)] @ ratios))
         return replace(step, bytes=step.bytes * factor)
 
-    return replace(program, mesh=dict(mesh), device_ids=(), schedule=of_block(program.schedule))
+    return replace(with_operations(program, moved), mesh=dict(mesh), device_ids=())

@@ -2,8 +2,9 @@
 
 Written from the events of `scaling.report.trace`: each process is the plane of a GPU, each track a
 line of it, and a line "Steps" holds the whole step. Names of planes, lines and statistics are
-those that XProf reads (openxla/xprof, xplane_schema.cc): "/device:GPU:0", "Steps", `hlo_op`,
-`flops`, `bytes_accessed`, `group_id`.
+those that XProf reads (openxla/xprof, xplane_schema.cc): "/device:GPU:0", "Steps", `tf_op`,
+`flops`, `bytes_accessed`, `group_id`. Without `hlo_op`, which XProf would look up in a program
+that it has not, its table of operations goes by `tf_op`.
 """
 
 import json
