@@ -82,6 +82,7 @@ JAX_FREE = {
         "scaling.course.quizzes",
         "scaling.course.puzzles",
         "scaling.course.ladder",
+        "scaling.course.sweeps",
     ),
     *("scaling.models.config", "scaling.models.presets", "scaling.models.huggingface.read"),
     *("scaling.models.accounting", "scaling.models.lora", "scaling.models.pipeline.schedule"),

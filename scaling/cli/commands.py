@@ -161,6 +161,7 @@ GENERATED: Mapping[str, Generated] = {
         "scaling learn quiz gpu-q2.3 --guess 2.1",
         ("what", "name", "run"),
         OWN,
+        flags={"tries": "try"},
     ),
     "testbed": Generated(
         "scaling.cli.testbed:testbed",

@@ -19,11 +19,12 @@ from scaling.course.quizzes.answered import (
     summary,
 )
 from scaling.course.quizzes.quiz import QuizAnswer, compute, find, quizzes
+from scaling.course.sweeps.game import play, sweep
 from scaling.course.web.server import serve as serve_pages
 from scaling.meshes.errors import InputError, check_keys
 from scaling.questions.page import show as in_unit
 
-PAGES = ("explorer", "quizzes")  # which a server on this machine sends to the browser
+PAGES = ("explorer", "quizzes", "sweeps")  # which a server on this machine sends to the browser
 TAKES: Mapping[str, tuple[str, ...]] = {  # names of parameters
     "list": ("all", "json"),
     "lesson": ("name",),
@@ -32,14 +33,16 @@ TAKES: Mapping[str, tuple[str, ...]] = {  # names of parameters
     "ladder": ("name", "guess", "json"),
     "explorer": (),
     "quizzes": (),
+    "sweeps": (),
+    "sweep": ("name", "tries", "json"),
     "puzzles": ("json",),
     "puzzle": ("name", "start", "json"),
     "check": ("name", "run", "source", "plot", "json"),
 }
 HOW_TO_OPEN = (
     "open one: scaling learn lesson 1, scaling learn lab 1, scaling learn quiz gpu-q2.3\n"
-    "pages in the browser: scaling learn explorer, scaling learn quizzes; "
-    "puzzles: scaling learn puzzles"
+    "pages in the browser: scaling learn explorer, scaling learn quizzes, scaling learn sweeps\n"
+    "puzzles: scaling learn puzzles; measured sweeps: scaling learn sweep"
 )
 
 
@@ -49,6 +52,7 @@ def learn(
     run: str | None = None,
     *,
     guess: tuple[str, ...] = (),
+    tries: tuple[str, ...] = (),
     all: bool = False,
     start: Path | None = None,
     source: str = "auto",
@@ -61,14 +65,17 @@ def learn(
         what: what to open or to ask. list: all lessons, labs and quizzes; lesson, lab: opens one
             in the browser; quiz: a wrong guess is told the mistake that it betrays; ladder: your
             guess, a bound, the textbook's rule, the fitted figure, the compiled program, a
-            measurement; explorer, quizzes: pages in the browser; puzzles: all puzzles; puzzle: the
-            task of one; check: judges an answer by its compiled step.
-        name: number of the lesson, lab or puzzle; the quiz; or for a ladder a command line in
-            quotes, such as "collective all-gather --bytes 1GiB --cluster dgx-h100" or "predict tiny
-            --cluster ...".
+            measurement; explorer, quizzes, sweeps: pages in the browser; puzzles: all puzzles;
+            puzzle: the task of one; check: judges an answer by its compiled step; sweep: find the
+            fastest of some dozen measured configurations in five tries.
+        name: number of the lesson, lab or puzzle; the quiz; the sweep, or none for all; or for a
+            ladder a command line in quotes, such as "collective all-gather --bytes 1GiB --cluster
+            dgx-h100" or "predict tiny --cluster ...".
         run: the answer that check judges, a run.json.
         guess: a guess for each number that the quiz asks for, in its order; without any you are
             asked. For a ladder: seconds.
+        tries: a configuration of the sweep, such as "tensor=2,stage=1,sequences=4": its measured
+            step time is told. One that ran out of memory costs a try too.
         all: compute every quiz by its commands, beside what the guide prints.
         start: write the run that a puzzle begins with to this file, which is not there yet.
         source: where the step that check judges comes from, as for scaling predict.
@@ -76,16 +83,17 @@ def learn(
     """
     check_keys([what], TAKES, "scaling learn", "word")
     given: dict[str, Any] = {"name": name, "run": run, "guess": guess, "all": all, "start": start}
-    given |= {"source": source != "auto", "plot": plot, "json": json}
+    given |= {"tries": tries, "source": source != "auto", "plot": plot, "json": json}
     for option, value in given.items():
         if not value or option in TAKES[what]:
             continue
         if what in PAGES:
             raise InputError(f"write scaling learn {what}, and nothing more: it opens a page")
-        shown = repr(value) if option in ("name", "run") else f"--{option}"
+        flag = {"tries": "try"}.get(option, option)
+        shown = repr(value) if option in ("name", "run") else f"--{flag}"
         raise InputError(f"scaling learn {what} takes no {shown}; see scaling learn --help")
     match what:
-        case "explorer" | "quizzes":
+        case "explorer" | "quizzes" | "sweeps":
             return serve_pages(f"{what}.html")
         case "lesson" | "lab":
             if name is None:
@@ -95,6 +103,8 @@ def learn(
             if not (name or "").strip() or len(guess) > 1:
                 raise InputError(f"write {EXAMPLE}, with one --guess at most")
             return show(ladder_of(name or "", guess_of(guess[0]) if guess else None), json)
+        case "sweep":
+            return _sweep(name, tries, json)
         case "puzzles":
             return show_list(json)
         case "puzzle":
@@ -123,6 +133,25 @@ def _quiz(name: str, given: tuple[str, ...], json: bool) -> int:
         print("\n".join(_lines(answer, result)))
     if quiz.note:
         print(f"note: {quiz.note}")
+    return 0
+
+
+def _sweep(name: str | None, tries: tuple[str, ...], json: bool) -> int:
+    """Print the game after these tries; without a name, what can be played."""
+    if name is not None:
+        return show(play(name, tries), json)
+    if tries:
+        raise InputError("say of which sweep: scaling learn sweep 3.57B-128 --try ...")
+    games = [play(problem.name, ()) for problem in sweep().problems]
+    if json:
+        print(json_text.dumps([game.to_dict() for game in games], allow_nan=False))
+        return 0
+    for game in games:
+        print(f"sweep {game.problem.line()}")
+    print(
+        f"play one: scaling learn sweep {games[0].problem.name}; or in the browser: "
+        "scaling learn sweeps"
+    )
     return 0
 
 

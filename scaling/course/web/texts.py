@@ -10,7 +10,13 @@ from scaling.course.lessons.index import Lesson, labs, lessons
 HERE = Path(__file__).parent
 # In the wheel beside this file (pyproject.toml), in a checkout among the documents.
 GLOSSARY = (HERE / "glossary.md", HERE.parents[2] / "docs" / "glossary.md")
-NAMES = {"explorer": "Explorer", "lessons": "Lessons", "quizzes": "Quizzes", "glossary": "Glossary"}
+NAMES = {
+    "explorer": "Explorer",
+    "lessons": "Lessons",
+    "quizzes": "Quizzes",
+    "sweeps": "Sweeps",
+    "glossary": "Glossary",
+}
 LINK = re.compile(r'<a href="(\w+)\.md">(.*?)</a>')  # from one document to another
 Links = Callable[[Lesson], str]  # what stands beside a lesson, as HTML
 
