@@ -32,7 +32,8 @@ class Accelerator:
     chip_cores: int | None = None  # of a TPU; `cores` are those that waves of tiles fill
     vector_lanes: int | None = None  # fp32 lanes of a chip whose `cores` are not stated
     vector_registers: int | None = None  # bytes, of one of chip_cores
-    matrix_units_per_core: int | None = None  # NVIDIA's tensor cores
+    matrix_units_per_core: int | None = None  # NVIDIA's tensor cores, a TPU's MXUs
+    matrix_unit_size: int | None = None  # rows, and columns, of multipliers of an MXU
     l2_cache: int | None = None  # bytes
     registers_per_core: int | None = None  # 32-bit registers
     threads_per_core: int | None = None  # resident at once

@@ -14,6 +14,8 @@ Unit = Literal["B", "B/s", "FLOP/s", "Hz", "s", "W", ""]
 DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
 BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 MOST_BINARY_UNITS = 10_000  # more digits are no longer easy to read
+LEAST_PREFIXED = 1000  # bytes from which a size has a prefix
+MOST_DAYS, YEAR = 1000, 365.25  # days from which a time is in years, and days of one
 MOST_IN_DIGITS = 1e7  # from here on a number is written as 1e+07
 PREFIXES = {**DECIMAL, "K": 10**3, **BINARY, "ki": 2**10}
 COUNTS = {**PREFIXES, "B": 10**9}  # of tokens and parameters: 15T, 70B
@@ -130,11 +132,23 @@ def parse_sweep(text: str) -> list[int]:
 
 def format_size(bytes: SupportsFloat) -> str:
     """`64 MiB` for whole multiples of a binary unit, else three digits and a decimal unit."""
+    return format_binary(bytes) if is_binary(bytes) else format_memory(bytes)
+
+
+def is_binary(bytes: SupportsFloat) -> bool:
+    """Whether a size is a whole multiple of a binary unit, of few enough digits."""
     size = float(bytes)
-    for prefix, factor in reversed(BINARY.items()):
-        if factor <= size < MOST_BINARY_UNITS * factor and size % factor == 0:
+    return any(f <= size < MOST_BINARY_UNITS * f and size % f == 0 for f in BINARY.values())
+
+
+def format_binary(bytes: SupportsFloat) -> str:
+    """`64 MiB`, `131 GiB`: the largest binary unit of which it is whole, else with three digits."""
+    size = float(bytes)
+    fits = [(p, f) for p, f in reversed(BINARY.items()) if f <= size]
+    for prefix, factor in fits:
+        if size < MOST_BINARY_UNITS * factor and size % factor == 0:
             return f"{size / factor:.0f} {prefix}B"
-    return f"{_decimal(size)}B"
+    return f"{_three_digits(size / fits[0][1])} {fits[0][0]}B" if fits else f"{_three_digits(size)} B"
 
 
 def format_rate(rate: SupportsFloat, unit: str = "B/s") -> str:
@@ -151,6 +165,11 @@ def three_digits(number: SupportsFloat) -> str:
     """`408,000`: no more digits than a prediction has; `1e+15` from there on."""
     rounded = float(f"{float(number):.3g}")
     return f"{rounded:,.0f}" if rounded < 1e15 else f"{rounded:.3g}"
+
+
+def format_count(count: SupportsFloat) -> str:
+    """`70.6B`, `15T`, `4M`, as parameters and tokens are counted."""
+    return _decimal(float(count)).replace(" ", "").replace("G", "B")
 
 
 def format_calls(calls: SupportsFloat) -> str:
@@ -175,8 +194,10 @@ def format_time(time: SupportsFloat) -> str:
 
 
 def format_days(time: SupportsFloat) -> str:
-    """`30 days`, `0.25 days`."""
+    """`30 days`, `0.25 days`; `434 years` from a thousand days on."""
     days = float(time) / FACTORS["s"]["d"]
+    if days > MOST_DAYS:
+        return f"{three_digits(days / YEAR) if days > 99 * YEAR else f'{days / YEAR:.3g}'} years"
     return f"{three_digits(days) if days > 99 else f'{days:.3g}'} days"
 
 

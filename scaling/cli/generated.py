@@ -61,6 +61,7 @@ SELDOM = (
     "calibration",
     "measured",
     "ideal",
+    "all",
     "json",
     "verbose",
 )

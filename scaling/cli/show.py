@@ -83,19 +83,33 @@ def exit_code(call: "partial[int]") -> int:
     return call()
 
 
-def answer(call: "partial[Answer]", *, ideal: bool = False, json: bool = False) -> int:
-    """Print the answer to a question of the guide."""
+def answer(
+    call: "partial[Answer]", *, ideal: bool = False, all: bool = False, json: bool = False
+) -> int:
+    """Print the answer to a question of the guide.
+
+    Args:
+        all: print every part with its formula, and all tables, not twelve lines.
+    """
     from scaling.questions.answer import textbook
+    from scaling.questions.short import short_page
 
-    return show(textbook(call()) if ideal else call(), json)
+    outcome = textbook(call()) if ideal else call()
+    return show(outcome if all or json else short_page(outcome), json)
 
 
-def chip(call: "partial[Answer]", *, ideal: bool = False, json: bool = False) -> int:
-    """Show one accelerator, or list all."""
+def chip(
+    call: "partial[Answer]", *, ideal: bool = False, all: bool = False, json: bool = False
+) -> int:
+    """Show one accelerator, or list all.
+
+    Args:
+        all: print every part with its formula, and all tables, not twelve lines.
+    """
     from scaling.meshes import catalog
 
     if call.keywords["name"] != "list":
-        return answer(call, ideal=ideal, json=json)
+        return answer(call, ideal=ideal, all=all, json=json)
     return listed(map(catalog.accelerator, catalog.accelerator_names()), json)
 
 

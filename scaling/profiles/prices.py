@@ -63,7 +63,7 @@ class Price:
 
     def input(self, chip: Accelerator) -> Input:
         """It as the symbol `p`."""
-        return Input("p", self.default, "dollars", f"for an hour of a {chip.name}")
+        return Input("p", self.default, "dollars", f"for an hour of one {chip.name}")
 
     @property
     def words(self) -> str:

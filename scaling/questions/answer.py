@@ -17,9 +17,11 @@ from typing import Any
 from scaling.meshes.formula import Input as Input
 from scaling.meshes.formula import evaluate, substituted, symbols
 from scaling.meshes.result import Result
+from scaling.meshes.units import LEAST_PREFIXED, is_binary
 from scaling.questions.page import Value as Value
-from scaling.questions.page import plain, show, table
+from scaling.questions.page import BINARY, DECIMAL, plain, show, table, unit_of
 
+MOST_WHOLE = 0.75  # of the sizes of a page that is in GiB; chosen by this project
 GUIDE = "https://jax-ml.github.io/scaling-book/"
 
 
@@ -92,7 +94,7 @@ class Answer(Result):
 
         A formula gives the number above it; after `textbook =` it gives the textbook's in brackets.
         """
-        return "\n".join(_lines(self))
+        return "\n".join(_lines(in_one_unit(self)))
 
     def line(self) -> str:
         return f"{self.name}: {show(self.answer, self.unit)}"
@@ -163,12 +165,8 @@ def _lines(
 ) -> Iterator[str]:
     """Return the lines of an answer; inputs that stand above it are not explained again."""
     inner = indent + "  "
-    yield f"{indent}{answer.name}: {show(answer.answer, answer.unit)}{_beside(answer)}"
-    if answer.formula:
-        numbers = {i.symbol: plain(i.value) for i in answer.inputs}
-        whose = "textbook " * (answer.answer != answer.ideal)
-        yield f"{inner}{whose}= {answer.formula}"
-        yield f"{inner}{' ' * len(whose)}= {substituted(answer.formula, numbers)}"
+    yield f"{indent}{answer.name}: {show(answer.answer, answer.unit)}{beside(answer)}"
+    yield from (inner + line for line in formula_lines(answer))
     new = [i for i in answer.inputs if i not in shown]
     width = max((len(i.symbol) for i in new), default=0)
     for given in new:
@@ -182,16 +180,62 @@ def _lines(
             yield from _lines(part, inner, shown)
             shown = shown.union(part.inputs)
         else:
-            beside = f"  ({'; '.join(part.notes)})" if part.notes else ""
-            yield f"{inner}{part.name}: {show(part.answer, part.unit)}{_beside(part)}{beside}"
+            remarks = f"  ({'; '.join(part.notes)})" if part.notes else ""
+            yield f"{inner}{part.name}: {show(part.answer, part.unit)}{beside(part)}{remarks}"
     yield from (inner + line for line in table(answer.rows))
     yield from (f"{inner}note: {note}" for note in answer.notes)
     if answer.section and not indent:
-        chapter, _, section = answer.section.partition(": ")
-        yield f"{inner}guide: {GUIDE}{chapter}{', ' * bool(section)}{section}"
+        yield guide_line(answer, inner)
 
 
-def _beside(answer: Answer) -> str:
+def guide_line(answer: Answer, before: str) -> str:
+    """Return where the guide asks that, behind `before`; "" where it does not."""
+    chapter, _, section = answer.section.partition(": ")
+    return f"{before}guide: {GUIDE}{chapter}{', ' * bool(section)}{section}" if chapter else ""
+
+
+def formula_lines(answer: Answer) -> Iterator[str]:
+    """Return the formula, and it with its numbers; nothing where there is none."""
+    if answer.formula:
+        numbers = {i.symbol: plain(i.value) for i in answer.inputs}
+        whose = "textbook " * (answer.answer != answer.ideal)
+        yield f"{whose}= {answer.formula}"
+        yield f"{' ' * len(whose)}= {substituted(answer.formula, numbers)}"
+
+
+def in_one_unit(answer: Answer) -> Answer:
+    """Return the answer with all its sizes in GB, or in GiB where most of them are whole in it."""
+    sizes = [size for size in _sizes(answer) if size >= LEAST_PREFIXED]
+    whole = sum(is_binary(size) for size in sizes)
+    if whole in (0, len(sizes)):
+        return answer
+    return _in(answer, BINARY if whole > MOST_WHOLE * len(sizes) else DECIMAL)
+
+
+def _sizes(answer: Answer) -> Iterator[float]:
+    """All sizes in bytes that the page of an answer has."""
+    named = [(answer.unit, v) for v in (answer.answer, answer.ideal, answer.fitted)]
+    named += [(given.unit, given.value) for given in answer.inputs]
+    named += [(unit_of(name), value) for row in answer.rows for name, value in row.items()]
+    yield from (value for unit, value in named if unit == "bytes" and isinstance(value, int | float))
+    for part in answer.parts:
+        yield from _sizes(part)
+
+
+def _in(answer: Answer, unit: str) -> Answer:
+    """Return the answer with its sizes in another unit of the page."""
+    said = lambda own: unit if own == "bytes" else own
+    renamed = lambda name: name.replace("(bytes)", f"({unit})")
+    return replace(
+        answer,
+        unit=said(answer.unit),
+        inputs=tuple(replace(given, unit=said(given.unit)) for given in answer.inputs),
+        parts=tuple(_in(part, unit) for part in answer.parts),
+        rows=tuple({renamed(name): value for name, value in row.items()} for row in answer.rows),
+    )
+
+
+def beside(answer: Answer) -> str:
     """Return the range, and the number that is not given, the textbook's or the fitted one."""
     is_textbook, words = answer.answer == answer.ideal, []
     if None not in (answer.ideal, answer.fitted) and answer.ideal != answer.fitted:

@@ -12,14 +12,15 @@ from scaling.meshes.formula import symbols
 from scaling.questions.answer import Answer, Input, by_formula, letters
 from scaling.questions.constants import constants
 
-SECTION = "gpus: quiz 1"
+SECTION, TPU_SECTION = "gpus: quiz 1", "tpus: what is a TPU"
 FIGURES = {  # figure -> (unit, what it is)
     "memory": ("bytes", "memory on the board"),
     "usable_memory": ("bytes", "what a framework can allocate"),
     "memory_bandwidth": ("bytes/s", "memory bandwidth"),
     "cores": ("cores", "streaming multiprocessors, or cores"),
     "fpus_per_core": ("lanes", "fp32 lanes of a core"),
-    "matrix_units_per_core": ("units", "tensor cores of a core"),
+    "matrix_units_per_core": ("units", "tensor cores or MXUs of a core"),
+    "matrix_unit_size": ("rows", "and columns of multipliers of a matrix unit"),
     "clock": ("Hz", "boost clock"),
     "base_clock": ("Hz", "base clock"),
     "l2_cache": ("bytes", "level-2 cache"),
@@ -45,6 +46,12 @@ PEAK_CLOCK = (
 CYCLES = (
     ("FLOPs per cycle of a core", "FLOPs/cycle", "C / (cores * clock)"),
     ("FLOPs per cycle of a matrix unit", "FLOPs/cycle", "C / (cores * units * clock)"),
+)
+# Of a TPU: s x s multipliers, each a multiplication and an addition a cycle.
+MATRIX_UNIT = (
+    ("matrix units", "units", "n * units"),
+    ("rate of a matrix unit", "FLOP/s", "2 * s ** 2 * clock"),
+    ("rate of all matrix units", "FLOP/s", "n * units * 2 * s ** 2 * clock"),
 )
 THREADS = 32  # of a warp (NVIDIA, CUDA C++ Programming Guide, SIMT architecture)
 TOTALS = ("memory", "memory_bandwidth", "chip_cores", "power")  # of several chips: added up
@@ -84,13 +91,15 @@ def chip(
         u = Input("u", nearest, "FLOPs/cycle", "the nearest power of two")
         name, formula = "clock of the matrix units", "C / (cores * units * u)"
         parts.append(by_formula(name, "Hz", formula, {**given, "u": u}))
+    parts += _answered(given, *MATRIX_UNIT)
     parts += _totals(accelerator, given, devices) if devices > 1 else []
     parts += constants(accelerator)
+    section = TPU_SECTION if accelerator.chip_cores else SECTION
     heading = f"FLOPs per byte at which {accelerator.title} is compute bound"
     if "W" not in given:
         why = "the catalogue has no memory bandwidth of it"
-        return Answer(heading, None, "FLOPs/byte", binds=why, section=SECTION, parts=tuple(parts))
-    return by_formula(heading, "FLOPs/byte", "C / W", given, section=SECTION, parts=tuple(parts))
+        return Answer(heading, None, "FLOPs/byte", binds=why, section=section, parts=tuple(parts))
+    return by_formula(heading, "FLOPs/byte", "C / W", given, section=section, parts=tuple(parts))
 
 
 def _letters(accelerator: Accelerator, dtype: str) -> dict[str, Input]:
@@ -105,6 +114,7 @@ def _letters(accelerator: Accelerator, dtype: str) -> dict[str, Input]:
         ("units", chip.matrix_units_per_core, "units", "of a core"),
         ("clock", chip.clock, "Hz", "boost"),
         ("n", chip.chip_cores, "cores", "of the chip"),
+        ("s", chip.matrix_unit_size, "rows", "and columns of a matrix unit"),
         ("R", chip.registers_per_core, "registers", "of a core"),
         ("b", 4, "bytes", "a register of 32 bits"),
         ("S", chip.shared_memory_per_core, "bytes", "of a core"),

@@ -2,19 +2,30 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from math import floor, log10
 from typing import Any
 
-from scaling.meshes.units import format_rate, format_size, format_time
+from scaling.meshes.units import (
+    format_binary,
+    format_days,
+    format_memory,
+    format_rate,
+    format_size,
+    format_time,
+)
 
 Value = float | int | str | None
 DAY = 86_400.0  # s
 HOURS = 7200.0  # s from which a time is in hours
-MOST_DIGITS = 1e15  # from here on floats are not whole numbers by themselves
+MOST_DIGITS = 1e18  # from here on floats are not whole numbers by themselves
 EXPONENT = 1e18  # FLOPs from which a power of ten says more than a prefix
+BINARY, DECIMAL = "bytes in GiB", "bytes in GB"  # where one page has sizes of both kinds
 RATES = ("bytes/s", "FLOP/s", "Hz", "W")  # with a decimal prefix
 FORMATS: Mapping[str, Callable[[Any], str]] = {
     "s": lambda seconds: _time(seconds),
     "bytes": format_size,
+    BINARY: format_binary,
+    DECIMAL: format_memory,
     "FLOPs": lambda n: f"{plain(n)} FLOPs" if n >= EXPONENT else format_rate(n, "FLOPs"),
     **{unit: partial(format_rate, unit=unit.replace("bytes", "B")) for unit in RATES},
 }
@@ -30,15 +41,20 @@ def show(value: Value, unit: str) -> str:
         return FORMATS[unit](value)
     whole = abs(value) < MOST_DIGITS and value == int(value)
     number = (
-        f"{int(value):,}" if whole else f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.4g}"
+        f"{int(value):,}" if whole else f"{value:,.0f}" if abs(value) >= 1e4 else _digits(value)
     )
     return f"{number} {unit}".rstrip()
+
+
+def _digits(value: float) -> str:
+    """Return a number with four digits, and a small one without a power of ten."""
+    return f"{value:.4g}" if abs(value) >= 1e-4 else f"{value:.{4 - floor(log10(abs(value)))}f}"
 
 
 def _time(seconds: float) -> str:
     """Return a time; long ones in hours or days."""
     if seconds >= DAY:
-        return f"{seconds / DAY:,.3g} days"
+        return format_days(seconds)
     return f"{seconds / 3600:.3g} h" if seconds >= HOURS else format_time(seconds)
 
 
@@ -54,9 +70,14 @@ def table(rows: tuple[Mapping[str, Value], ...]) -> Iterator[str]:
     if not rows:
         return
     names = list(rows[0])
-    units = {name: name.partition(" (")[2].rstrip(")") for name in names}
+    units = {name: unit_of(name) for name in names}
     cells = [[name.partition(" (")[0] for name in names]]
     cells += [[show(row[name], units[name]) for name in names] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for line in cells:
         yield "  ".join(c.rjust(w) for c, w in zip(line, widths, strict=True)).rstrip()
+
+
+def unit_of(heading: str) -> str:
+    """Return the unit that the heading of a column states."""
+    return heading.partition(" (")[2].rstrip(")")

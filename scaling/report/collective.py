@@ -17,6 +17,8 @@ from scaling.simulate.collective import CollectivePrice
 
 GB = 1e9
 SHOWN = 3  # alternatives
+ADDING = ("nvls", "sharp")  # parts of names of algorithms whose switches add
+BEYOND = "busbw counts the bytes of a ring: where switches add, it may exceed what a link carries"
 HEAD = ("size", "time", "from", "to", "algbw GB/s", "busbw GB/s", "algorithm", "at least")
 
 
@@ -56,7 +58,11 @@ def table(prices: Sequence[CollectivePrice]) -> list[str]:
         rates = price.algorithm_bandwidth / GB, price.bus_bandwidth / GB
         cells = *map(format_time, times), *(f"{rate:.4g}" for rate in rates), price.algorithm
         rows.append((format_size(price.bytes), *cells, format_time(price.lower_bound)))
-    return [*columns(rows, left=(len(rows[0]) - 2,)), f"bottleneck: {prices[-1].bottleneck}"]
+    lines = [*columns(rows, left=(len(rows[0]) - 2,)), f"bottleneck: {prices[-1].bottleneck}"]
+    added = [price for price in prices if any(way in price.algorithm for way in ADDING)]
+    if any(price.bus_bandwidth > price.levels[0].bandwidth for price in added if price.levels):
+        lines.append(BEYOND)
+    return lines
 
 
 def choice_lines(prices: Sequence[CollectivePrice]) -> list[str]:

@@ -6,6 +6,7 @@ from math import isfinite
 from typing import Any
 
 from scaling.meshes.formula import symbols
+from scaling.meshes.units import format_count
 from scaling.profiles.power import Ranged, combined, device_watts, power_file
 from scaling.questions.answer import Answer, Input, by_formula, number
 from scaling.questions.budget.failures import Reliability, failure_answers
@@ -20,6 +21,8 @@ from scaling.questions.budget.training import (
     duration,
     utilization,
 )
+
+STATES, FEWEST = "weights and optimizer", "fewest devices for weights and optimizer"
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,8 @@ def budget(training: Training, reliability: Reliability | None = None) -> Answer
     Raises:
         InputError: figures that no training has, or more of them than are free.
     """
+    if training.asked == "tokens" and training.is_timeless:
+        return _states(training)
     check_training(training)
     solved = None
     if training.asked:
@@ -74,8 +79,8 @@ def budget(training: Training, reliability: Reliability | None = None) -> Answer
         failures = failure_answers(how, count, (time.ideal, time.fitted), state)
     parts += [*(_energy_and_money(training, hours) if hours else []), *failures]
     parts += _with_failures(parts, failures)
-    size = f"{training.name} of {training.parameters:.3g} parameters"
-    name = f"{size}, {training.tokens:.3g} tokens on {training.chip.title}"
+    size = f"{training.name} of {format_count(training.parameters)} parameters"
+    name = f"{size}, {format_count(training.tokens)} tokens on {training.chip.title}"
     return replace(main, section=SECTION, parts=tuple(parts), notes=(*main.notes, name))
 
 
@@ -96,13 +101,20 @@ def _main(training: Training) -> tuple[Answer, int | None, SpentTime | None]:
     return time, count, SpentTime(number(time, True), fitted)
 
 
+def _states(training: Training) -> Answer:
+    """Return what weights and optimizer need, where nobody says how long the training is."""
+    parts = {part.name: part for part in _memory(training)}
+    first = parts.pop(FEWEST, None) or parts.pop(STATES)
+    notes = ("state --tokens, such as 15T, or --samples, to ask for the time",)
+    return replace(first, section=SECTION, parts=tuple(parts.values()), notes=notes)
+
+
 def _memory(training: Training) -> list[Answer]:
-    what = "weights and optimizer"
-    parts = [training.answer(what, "bytes", "P * b")]
+    parts = [training.answer(what := STATES, "bytes", "P * b")]
     if training.chip.memory is not None:
         parts += [
             training.answer(f"devices that {what} fill", "devices", "P * b / H"),
-            training.answer(f"fewest devices for {what}", "devices", "ceil(P * b / H)"),
+            training.answer(FEWEST, "devices", "ceil(P * b / H)"),
             training.answer("largest model of one device", "parameters", "H / b"),
         ]
     count = training.shards or training.devices

@@ -5,6 +5,7 @@ time = 6 A D / (N C u)      A parameters that a token uses, D tokens, N devices 
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import isfinite
 from typing import Literal
 
 from scaling.meshes.accelerator import Accelerator
@@ -63,6 +64,11 @@ class Training(Lettered):
     pue: float | None = None  # of the building; None: as shipped
     dollars_per_kwh: float | None = None  # None: as shipped
     asked: Literal["tokens", "parameters", ""] = ""  # a count that follows from all the others
+
+    @property
+    def is_timeless(self) -> bool:
+        """Whether nobody says how long it takes, or how fast it is."""
+        return (self.days, self.device_hours, self.mfu) == (None, None, None)
 
     @cached_property
     def letters(self) -> dict[str, Input]:
@@ -139,11 +145,13 @@ def duration(training: Training) -> Answer:
     """Return the time of the training, from the devices and the MFU."""
     if training.mfu is not None:
         return training.answer("training", "s", "6 * A * D / (N * C * u)")
-    step, note = training.predicted, training.note
-    fitted = None
-    if step is not None:
-        fitted, note = training.tokens / step.tokens_per_second, step.words
-    return training.answer("training", "s", "6 * A * D / (N * C)", fitted=fitted, notes=(note,))
+    step, formula = training.predicted, "6 * A * D / (N * C)"
+    if step is None:
+        return training.answer("training", "s", formula, notes=(training.note,))
+    fitted = training.tokens / step.tokens_per_second
+    low, high = (fitted * end if isfinite(end) else None for end in step.span)
+    ends = {"low": low, "high": high} if None not in (low, high) else {}
+    return training.answer("training", "s", formula, fitted=fitted, notes=(step.words,), **ends)
 
 
 def devices_needed(training: Training) -> Answer:

@@ -6,8 +6,10 @@ import pytest
 
 import scaling as sc
 from scaling.meshes.formula import evaluate
-from scaling.questions.answer import Answer, textbook
+from scaling.meshes.units import format_days
+from scaling.questions.answer import Answer, in_one_unit, textbook
 from scaling.questions.page import show
+from scaling.questions.short import LINES, short_page
 
 QUESTIONS = {
     "limits": lambda: sc.limits("llama3-8b", "dgx-h100", 8),
@@ -29,7 +31,7 @@ ROUNDED = 2e-3  # relative: numbers are shown with four digits
 
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_a_formula_with_its_numbers_gives_the_number_it_stands_for(question):
-    answer = QUESTIONS[question]()
+    answer = in_one_unit(QUESTIONS[question]())
     shown = {(one.name, show(one.answer, one.unit)): one for one in _all(answer)}
     sums = SUM.findall(str(answer))
     assert sums
@@ -45,6 +47,38 @@ def test_a_fitted_number_does_not_stand_above_the_formula_of_another():
     first, second = str(limit).splitlines()[1:3]
     assert first.startswith("  textbook = C / W") and second.startswith("           = 9.894e14")
     assert str(textbook(limit)).splitlines()[1].startswith("  = C / W")
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_short_page_has_twelve_lines_at_most_and_begins_like_the_whole_one(question):
+    answer = QUESTIONS[question]()
+    short, whole = short_page(answer).splitlines(), str(answer).splitlines()
+    assert len(short) <= LINES
+    assert short[0] == whole[0]
+    assert short == whole or re.search(r"\d+ more lines by --all", short[-1])
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_page_has_sizes_of_one_kind(question):
+    """Links that bind and notes are sentences of their own."""
+    lines = str(QUESTIONS[question]()).splitlines()
+    page = "\n".join(line for line in lines if not re.match(r" *(binds|note): ", line))
+    decimal, binary = (re.search(rf"\d {unit}\b(?!/s)", page) for unit in ("[kMGT]B", "[KMGT]iB"))
+    assert not (decimal and binary)
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_no_number_of_a_page_is_written_with_e_plus(question):
+    assert not re.search(r"\de\+\d", str(QUESTIONS[question]()))
+
+
+def test_long_times_are_years():
+    assert [format_days(days * 86_400) for days in (40, 1000, 1753, 365_250)] == [
+        "40 days",
+        "1,000 days",
+        "4.8 years",
+        "1,000 years",
+    ]
 
 
 def _all(answer: Answer) -> list[Answer]:
