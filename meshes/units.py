@@ -148,7 +148,9 @@ def format_binary(bytes: SupportsFloat) -> str:
     for prefix, factor in fits:
         if size < MOST_BINARY_UNITS * factor and size % factor == 0:
             return f"{size / factor:.0f} {prefix}B"
-    return f"{_three_digits(size / fits[0][1])} {fits[0][0]}B" if fits else f"{_three_digits(size)} B"
+    return (
+        f"{_three_digits(size / fits[0][1])} {fits[0][0]}B" if fits else f"{_three_digits(size)} B"
+    )
 
 
 def format_rate(rate: SupportsFloat, unit: str = "B/s") -> str:

@@ -21,6 +21,7 @@ from scaling.models.accounting import count_parameters, model_flops
 from scaling.profiles.prices import PriceKind, dollars_per_hour
 from scaling.questions.answer import Answer
 from scaling.questions.budget.answer import budget as answer_budget
+from scaling.questions.budget.epochs import Epochs, by_epochs
 from scaling.questions.budget.failures import Reliability
 from scaling.questions.budget.training import (
     GUIDE_BYTES,
@@ -46,6 +47,9 @@ def budget(
     device_hours: float | str | None = None,
     mfu: float | None = None,
     batch: float | str | None = None,
+    samples: float | str | None = None,
+    epochs: float | str | None = None,
+    step_time: float | str | None = None,
     bytes_per_parameter: float = GUIDE_BYTES,
     compute: str | None = None,
     price: float | None = None,
@@ -83,7 +87,12 @@ def budget(
         days: days that the training may take: asks for the devices, or for the MFU.
         device_hours: hours of all devices together: asks for the MFU.
         mfu: model FLOPs over the peak, such as 0.4; None: predicted, of the best mesh.
-        batch: tokens of a step, such as 4M or 4Mi; None: the recipe's.
+        batch: tokens of a step, such as 4M or 4Mi; with `samples` samples of a step; None: the
+            recipe's.
+        samples: samples of an epoch, each a sequence of the model; in place of `tokens`.
+        epochs: how often `samples`, or `tokens`, are seen; None: once.
+        step_time: time of a step as measured, such as 1.06s: with `samples` and `batch` no model
+            is needed.
         bytes_per_parameter: weights with their optimizer: 10 has bf16 weights and fp32 moments, 16
             mixed precision.
         parameters: parameters of a model that has no name, such as 70e9 or 70B; without it and a
@@ -95,14 +104,20 @@ def budget(
     """
     if model is not None and parameters is not None:
         raise InputError("name a MODEL or describe one by --parameters, not both")
-    missing: Literal["parameters", "tokens", ""] = "tokens" if tokens is None else ""
-    if model is None and parameters is None:
+    measured, passes = amount("--step-time", step_time, "s"), amount("--epochs", epochs)
+    fixed = {"--days": days, "--device-hours": device_hours, "--mfu": mfu}
+    _check_passes(tokens, samples, passes, measured, fixed)
+    has_length = not (tokens is samples is None)
+    missing: Literal["parameters", "tokens", ""] = "" if has_length else "tokens"
+    if model is None and parameters is None and measured is None:
         missing = "parameters"
-        if tokens is None:
+        if not has_length:
             raise InputError(MISSING[missing])
     host, _ = cluster_with(None, cluster, 1, overrides)
     dtype = products_format(host, compute)
     step, run, flops = amount("--batch", batch, most=LARGEST), None, None
+    seen, length = amount("--samples", samples, most=LARGEST), 1
+    asked_tokens = amount("--tokens", tokens, most=LARGEST) or 1.0
     size = amount("--parameters", parameters, most=LARGEST) or 1.0
     used = amount("--active", active, most=LARGEST) or size
     if model is not None:
@@ -115,7 +130,11 @@ def budget(
         counted, length = count_parameters(run.model), run.batch.seq_len
         size, used = counted.total, counted.active
         flops = float(model_flops(run.model, 1, length)) / length
-        step = step or float(run.batch.tokens)
+        step = (step or run.batch.global_batch) * length if seen else step or run.batch.tokens
+    if seen and not (run or measured):
+        raise InputError("--samples of unknown length: name a MODEL, or measure a --step-time")
+    if seen or measured:
+        asked_tokens = (seen * length if seen else asked_tokens) * (passes or 1.0)
     shape = None if mesh is None else as_mesh(mesh, AXES)
     per_node = host.devices_per_node
     stated: dict[str, int | None] = {
@@ -132,13 +151,14 @@ def budget(
     asked = days is not None or device_hours is not None
     count = _agreed(stated, None if asked else per_node)
     predicted, note = None, Training.note
-    if run is not None and count and mfu is None and not asked and not missing:
+    is_open = mfu is None and measured is None and not asked and not missing
+    if run is not None and count and is_open:
         predicted, note = _predict(run, cluster, count, shape, step, overrides)
     training = Training(
         run.name if run else "a model",
         parameters=size,
         active=used,
-        tokens=amount("--tokens", tokens, most=LARGEST) or 1.0,
+        tokens=asked_tokens,
         chip=host.accelerator,
         dtype=dtype,
         devices=count,
@@ -158,7 +178,36 @@ def budget(
         price=dollars_per_hour(host.accelerator, price_kind, price),
         asked=missing,
     )
-    return answer_budget(training, Reliability(mtbf_hours, save_seconds, restart_seconds))
+    reliability = Reliability(mtbf_hours, save_seconds, restart_seconds)
+    if measured is None:
+        return answer_budget(training, reliability)
+    if step is None:
+        raise InputError("--step-time needs the --batch of that step, in samples or tokens")
+    has_model = run is not None or parameters is not None
+    once, words = (seen, "samples") if seen else (asked_tokens / (passes or 1.0), "tokens")
+    of_step = step / length if seen else step
+    data = Epochs(once, of_step, measured, passes or 1.0, words)
+    knows_state = has_model or save_seconds is not None
+    return by_epochs(
+        data, training, count or per_node, reliability if knows_state else None, run is not None
+    )
+
+
+def _check_passes(
+    tokens: object,
+    samples: object,
+    passes: float | None,
+    measured: float | None,
+    fixed: Mapping[str, object],
+) -> None:
+    """Raise InputError for samples, epochs and a step time that do not belong together."""
+    if tokens is not None and samples is not None:
+        raise InputError("--tokens and --samples say the same: give one of them")
+    if tokens is samples is None and (passes or measured):
+        raise InputError("--epochs and --step-time need --samples of an epoch, or --tokens")
+    given = [option for option, value in fixed.items() if value is not None]
+    if measured and given:
+        raise InputError(f"time and MFU follow from a measured --step-time: leave out {given[0]}")
 
 
 def _agreed(stated: Mapping[str, int | None], otherwise: int | None) -> int | None:

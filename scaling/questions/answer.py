@@ -18,8 +18,8 @@ from scaling.meshes.formula import Input as Input
 from scaling.meshes.formula import evaluate, substituted, symbols
 from scaling.meshes.result import Result
 from scaling.meshes.units import LEAST_PREFIXED, is_binary
-from scaling.questions.page import Value as Value
 from scaling.questions.page import BINARY, DECIMAL, plain, show, table, unit_of
+from scaling.questions.page import Value as Value
 
 MOST_WHOLE = 0.75  # of the sizes of a page that is in GiB; chosen by this project
 GUIDE = "https://jax-ml.github.io/scaling-book/"
@@ -217,7 +217,9 @@ def _sizes(answer: Answer) -> Iterator[float]:
     named = [(answer.unit, v) for v in (answer.answer, answer.ideal, answer.fitted)]
     named += [(given.unit, given.value) for given in answer.inputs]
     named += [(unit_of(name), value) for row in answer.rows for name, value in row.items()]
-    yield from (value for unit, value in named if unit == "bytes" and isinstance(value, int | float))
+    yield from (
+        value for unit, value in named if unit == "bytes" and isinstance(value, int | float)
+    )
     for part in answer.parts:
         yield from _sizes(part)
 

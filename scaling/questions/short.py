@@ -73,7 +73,9 @@ def short_page(answer: Answer) -> str:
     shown = sorted(answer.parts, key=_place)[: max(LINES - 1 - len(lines), 0)]
     lines += [f"  {part.name}: {show(part.answer, part.unit)}{beside(part)}" for part in shown]
     left = len(whole) - len(lines)
-    return "\n".join([*lines[: LINES - 1], f"  {left} more lines by --all{guide_line(answer, '; ')}"])
+    return "\n".join(
+        [*lines[: LINES - 1], f"  {left} more lines by --all{guide_line(answer, '; ')}"]
+    )
 
 
 def _symbols(answer: Answer) -> Iterator[str]:
@@ -83,6 +85,8 @@ def _symbols(answer: Answer) -> Iterator[str]:
 
 
 def _place(part: Answer) -> int:
-    """Where a part stands on the page."""
+    """Where a part stands on the page; last what has no answer."""
+    if part.answer is None:
+        return len(ASKED) + 1
     asked = (i for i, name in enumerate(ASKED) if re.fullmatch(name, part.name))
     return next(asked, len(ASKED))

@@ -54,7 +54,7 @@ def budget(training: Training, reliability: Reliability | None = None) -> Answer
         InputError: figures that no training has, or more of them than are free.
     """
     if training.asked == "tokens" and training.is_timeless:
-        return _states(training)
+        return _only_states(training)
     check_training(training)
     solved = None
     if training.asked:
@@ -65,7 +65,7 @@ def budget(training: Training, reliability: Reliability | None = None) -> Answer
     parts = [training.answer("FLOPs", "FLOPs", "6 * A * D")]
     if training.token_flops is not None:
         parts.append(training.answer("model FLOPs, as MFU counts them", "FLOPs", "f * D"))
-    parts += _memory(done)
+    parts += states(done)
     if training.predicted is not None and main.fitted is not None:
         parts.append(Answer("MFU", training.predicted.mfu, fitted=training.predicted.mfu))
     hours = SpentTime(training.device_hours) if training.device_hours else None
@@ -77,8 +77,8 @@ def budget(training: Training, reliability: Reliability | None = None) -> Answer
         state = training.parameters * training.state_bytes
         how = reliability or Reliability()
         failures = failure_answers(how, count, (time.ideal, time.fitted), state)
-    parts += [*(_energy_and_money(training, hours) if hours else []), *failures]
-    parts += _with_failures(parts, failures)
+    parts += [*(energy_and_money(training, hours) if hours else []), *failures]
+    parts += with_failures(parts, failures)
     size = f"{training.name} of {format_count(training.parameters)} parameters"
     name = f"{size}, {format_count(training.tokens)} tokens on {training.chip.title}"
     return replace(main, section=SECTION, parts=tuple(parts), notes=(*main.notes, name))
@@ -101,15 +101,16 @@ def _main(training: Training) -> tuple[Answer, int | None, SpentTime | None]:
     return time, count, SpentTime(number(time, True), fitted)
 
 
-def _states(training: Training) -> Answer:
+def _only_states(training: Training) -> Answer:
     """Return what weights and optimizer need, where nobody says how long the training is."""
-    parts = {part.name: part for part in _memory(training)}
+    parts = {part.name: part for part in states(training)}
     first = parts.pop(FEWEST, None) or parts.pop(STATES)
     notes = ("state --tokens, such as 15T, or --samples, to ask for the time",)
     return replace(first, section=SECTION, parts=tuple(parts.values()), notes=notes)
 
 
-def _memory(training: Training) -> list[Answer]:
+def states(training: Training) -> list[Answer]:
+    """Return what weights and optimizer take, and how many devices hold them."""
     parts = [training.answer(what := STATES, "bytes", "P * b")]
     if training.chip.memory is not None:
         parts += [
@@ -140,8 +141,8 @@ def _steps(training: Training, count: int, time: SpentTime) -> list[Answer]:
     return [*parts, time.answer(training, "step", "s", "t * B / D")]
 
 
-def _energy_and_money(training: Training, hours: SpentTime) -> list[Answer]:
-    """What the devices take while they train: kWh with hosts and building, and dollars of both."""
+def energy_and_money(training: Training, hours: SpentTime) -> list[Answer]:
+    """Return kWh of devices, hosts and building while they train, and dollars of both."""
     chip, step, price = training.chip, training.predicted, training.price
     used = hours.ideal if hours.fitted is None else hours.fitted
     spent = Ranged(1.0, *(step.span if step else (1.0, 1.0))).times(used)
@@ -184,8 +185,8 @@ def _energy_and_money(training: Training, hours: SpentTime) -> list[Answer]:
     return [*parts, ranged(money, combined(spent, hourly))]
 
 
-def _with_failures(parts: Iterable[Answer], failures: Sequence[Answer]) -> list[Answer]:
-    """Device hours, energy and money of a training that fails and starts again."""
+def with_failures(parts: Iterable[Answer], failures: Sequence[Answer]) -> list[Answer]:
+    """Return device hours, energy and money of a training that fails and starts again."""
     found = {part.name: part for part in failures}
     if not found or not float(found["goodput"]):
         return []

@@ -3,6 +3,8 @@
 import math
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import scaling as sc
 from scaling.meshes import catalog
@@ -174,3 +176,51 @@ BAD = {
 def test_bad_input_is_one_message(message):
     with pytest.raises(InputError, match=message):
         sc.budget(**BAD[message])
+
+
+def test_epochs_follow_from_a_measured_step():
+    """Four V100: 1.06 s for 128 samples, 19,257 steps and 5.67 hours an epoch, as reported."""
+    asked = {"samples": 2_464_845, "epochs": 10, "cluster": "dgx-station-v100"}
+    answer = sc.budget(**asked, batch=128, step_time="1.06s")
+    assert answer["steps of an epoch"].answer == 19_257
+    assert float(answer["an epoch"]) / 3600 == pytest.approx(5.67, abs=5e-3)
+    assert float(answer) == pytest.approx(10 * float(answer["an epoch"]))
+    assert float(answer["device hours"]) == pytest.approx(float(answer) * 4 / 3600)
+    twice = sc.budget(**asked, batch=256, step_time="1.06s")
+    assert float(twice) == pytest.approx(float(answer) / 2, rel=1e-4)
+
+
+@given(samples=st.integers(1000, 10**7), batch=st.integers(1, 1000), epochs=st.integers(1, 9))
+@settings(max_examples=8, deadline=None)
+def test_samples_of_a_model_are_its_sequences(samples, batch, epochs):
+    """A measured step says as long as its tokens would, and an MFU that gives that time back."""
+    asked = {"cluster": "dgx-a100", "devices": 8}
+    by_samples = sc.budget(
+        "gpt2-124m", samples=samples, epochs=epochs, batch=batch, step_time=10.0, **asked
+    )
+    steps = float(by_samples["steps"])
+    assert steps == epochs * -(-samples // batch) and float(by_samples) == pytest.approx(steps * 10)
+    tokens = steps * batch * 1024  # of whole steps
+    by_tokens = sc.budget("gpt2-124m", tokens=tokens, batch=batch * 1024, step_time=10.0, **asked)
+    assert float(by_tokens) == pytest.approx(float(by_samples))
+    assert float(by_tokens["MFU"]) == pytest.approx(float(by_samples["MFU"]))
+
+
+@pytest.mark.parametrize(
+    "asked, what",
+    [
+        ({"samples": 5, "step_time": 1}, "needs the .*batch"),
+        ({"samples": 5, "batch": 10, "step_time": 1}, "more than an epoch has"),
+        ({"samples": 5, "tokens": 3}, "give one of them"),
+        ({"epochs": 3, "model": "gpt2-124m"}, "need .*samples"),
+        ({"samples": 10**6}, "unknown length"),
+        ({"samples": 10**6, "batch": 8, "step_time": 1, "mfu": 0.4}, "leave out .*mfu"),
+    ],
+)
+def test_samples_that_do_not_belong_together_are_refused(asked, what):
+    with pytest.raises(InputError, match=what):
+        sc.budget(**asked)
+
+
+def test_without_tokens_the_answer_is_what_holds_the_model():
+    assert sc.budget(parameters="70B").answer == 9  # 700 GB among 80 GiB
