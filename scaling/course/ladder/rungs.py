@@ -2,7 +2,8 @@
 
     your guess   ->  bound  ->  textbook rule  ->  fitted  ->  compiled program  ->  measured
 
-Each rung says what it adds to the one below. A rung that does not exist for a question says why.
+Each rung says what it adds to the one below. A page shows the rungs that exist; the JSON document
+has all six, and says why one is missing.
 """
 
 from collections.abc import Sequence
@@ -40,12 +41,13 @@ class Ladder(Result):
 
     @property
     def steps(self) -> list[tuple[Rung, str]]:
-        """Each rung with how far it lies from the one below, `+35%`; "" where there is none."""
+        """Each rung that exists, with how far it lies from the one below: `+35%`."""
         found, below = [], 0.0
         for rung in self.rungs:
-            more = f"{rung.value / below - 1:+.0%}" if rung.value is not None and below else ""
-            found.append((rung, more))
-            if rung.value is not None and rung.name != "guess":
+            if rung.value is None:
+                continue
+            found.append((rung, f"{rung.value / below - 1:+.0%}" if below else ""))
+            if rung.name != "guess":
                 below = rung.value
         return found
 
@@ -56,19 +58,22 @@ class Ladder(Result):
     def __str__(self) -> str:
         """Return the question and a line for each rung, with its step from the one below."""
         lines = [self.question]
-        width = max(len(show(rung.value, self.unit)) for rung in self.rungs)
+        width = max((len(show(rung.value, self.unit)) for rung, _ in self.steps), default=0)
         for rung, step in self.steps:
-            value = "-" if rung.value is None else show(rung.value, self.unit)
+            value = show(rung.value, self.unit)
             lines.append(f"  {rung.name:<9} {value:>{width}}  {step:>7}  {rung.adds}")
         return "\n".join(lines)
 
     def line(self) -> str:
         last = next((rung for rung in reversed(self.rungs) if rung.value is not None), None)
         found = f": {last.name} {show(last.value, self.unit)}" if last else ""
-        return f"ladder of {len(self.rungs)} rungs, {self.question}{found}"
+        return f"ladder of {len(self.steps)} rungs, {self.question}{found}"
 
 
 def ladder(question: str, unit: str, guess: float | None, rungs: Sequence[Rung]) -> Ladder:
-    """Return a ladder with the guess below its other rungs."""
+    """Return a ladder with the guess below its other rungs; one not given does not exist."""
     first = Rung("guess", guess, "yours" if guess is not None else "none was given")
-    return Ladder(question, unit, (first, *rungs))
+    given = {rung.name: rung for rung in (first, *rungs)}
+    return Ladder(
+        question, unit, tuple(given.get(name, Rung(name, None, "none")) for name in RUNGS)
+    )

@@ -2,11 +2,13 @@
 
     field = parts.guess("From which batch ...?", "tokens")
     parts.opening("lesson 1", "say whether ...", text, field, ...)     shows the field
-    page = parts.opened(field)                          a cell below: stops without a guess
-    page.show("## The ladder", page.ladder(found))      cells that it opens
+    page = parts.opened(field, 217, ["sparse peak"])    a cell below: stops until the page opens
+    page.show(page.guessed, page.ladder(found))         cells that it opens
 
 A lesson is a marimo notebook. A cell that uses what a stopped cell defines does not run, so nothing
-that comes from the page stands there before the guess. Numbers in texts are computed, never typed.
+that comes from the page stands there before the guess. A wrong first guess is told its mistake and
+gets a second try; the right one, or the second, opens the page. Numbers in texts are computed,
+never typed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,17 +23,21 @@ from scaling.course.ladder.rungs import Ladder
 from scaling.course.lessons import index
 from scaling.course.puzzles.puzzle import puzzles
 from scaling.course.quizzes.common_mistakes import diagnose
+from scaling.meshes.formula import substituted
 from scaling.meshes.units import format_time
 from scaling.pictures.bars import stacked_bars
 from scaling.pictures.shapes import Picture
 from scaling.pictures.svg import svg_text
 from scaling.program.stored import StoredProgram, stored_programs
 from scaling.questions.answer import GUIDE, Answer, Value
-from scaling.questions.page import show
+from scaling.questions.mathml import mathml
+from scaling.questions.page import plain, show
 from scaling.simulate.prediction import Prediction
 
 NUMBERS = {2: "Two", 3: "Three"}
 OPENS = "the rest of the lesson opens after your guess"
+NEAR_ENOUGH = 0.1  # relative, within which a guess is right: it is made without a calculator
+AGAIN = "Write a second guess into the field; then the page opens, with both."
 
 
 def opening(
@@ -56,14 +62,53 @@ def opening(
     return Page().show(heading, *below)
 
 
-def guess(question: str, unit: str) -> Any:
+class GuessField(mo.ui.number):
+    """An empty field for a number; it keeps all that were written into it."""
+
+    def __init__(self, question: str, unit: str) -> None:
+        self.question, self.unit = question, unit
+        self.tries: list[float] = []
+        self.is_open = False  # the page below was opened: another chip does not close it
+        label = f"{question} ({unit}; {OPENS})"
+        keep = self._keep
+        super().__init__(label=label, full_width=True, debounce=True, on_change=keep)
+
+    def _keep(self, value: Any) -> None:
+        if value is not None:
+            self.tries.append(float(value))
+
+
+def guess(question: str, unit: str) -> GuessField:
     """Return an empty field for a number; its `value` is None until one is written."""
-    return _field(f"{question} ({unit}; {OPENS})")
+    return GuessField(question, unit)
 
 
-def opened(field: Any) -> "Page":
-    """Return the page below a guess; without a guess stop the cell, and all that need the page."""
-    return Page(guessed(field))
+def opened(
+    field: Any,
+    answer: float | None = None,
+    mistakes: Sequence[str] = (),
+    tolerance: float = NEAR_ENOUGH,
+) -> "Page":
+    """Return the page below a guess; until it opens stop the cell, and all that need the page.
+
+    It opens on a right guess or the second one. A wrong first guess is told its mistake.
+
+    Args:
+        field: of `guess`.
+        answer: in the unit of the field; None: any guess opens the page.
+        mistakes: that this guess can go wrong by, of `scaling.course.quizzes.common_mistakes`.
+        tolerance: relative, within which a guess is right.
+    """
+    last = guessed(field)
+    tries = tuple(field.tries[-2:]) or (last,)
+    if answer is None:
+        return Page(last, tries)
+    asked = Problem("Guess", field.question, (answer, field.unit), tuple(mistakes), tolerance)
+    found = diagnose(last, answer, tolerance, mistakes)
+    field.is_open |= found.right or len(field.tries) != 1
+    again = None if field.is_open else _box(False, _lines(f"{found.hint}\n{AGAIN}"))
+    mo.stop(not field.is_open, again)
+    return Page(last, tries, asked)
 
 
 def guessed(field: Any) -> float:
@@ -162,7 +207,21 @@ on_trainer = partial(Problem, "On the trainer")  # by training or measuring
 class Page:
     """What a lesson shows below its guess; every method returns what a cell can show."""
 
-    guess: float = 1.0  # the reader's
+    guess: float = 1.0  # the reader's last
+    tries: tuple[float, ...] = ()  # the last two
+    asked: Problem | None = None  # what was to be guessed
+
+    @property
+    def guessed(self) -> str:
+        """The reader's guesses beside the answer, and what a wrong one betrays; Markdown."""
+        assert self.asked is not None
+        answer, unit = self.asked.answer
+        assert answer is not None
+        found = diagnose(self.guess, answer, self.asked.tolerance, self.asked.mistakes)
+        tries = ", then ".join(f"**{show(one, '')}**" for one in self.tries)
+        line = f"You guessed {tries}; it is **{show(answer, unit)}**"
+        perhaps = "".join(f" Perhaps {one.sentence}" for one in found.mistakes)
+        return f"{line}{'' if found.right else f' ({off(self.guess, answer)})'}.{perhaps}"
 
     def show(self, *items: Any) -> Any:
         """Return items below one another; a text is Markdown, a list of controls is a row."""
@@ -175,20 +234,36 @@ class Page:
         return mo.vstack([shown(item) for item in items])
 
     def ladder(self, ladder: Ladder) -> Any:
-        """Return a ladder as a table: rung, number, step from the rung below, what it adds."""
-        rows = []
-        for rung, step in ladder.steps:
-            value = "none" if rung.value is None else show(rung.value, ladder.unit)
-            rows.append((f"**{rung.name}**", value, step, rung.adds))
+        """Return the rungs that a ladder has: number, step from the rung below, what it adds."""
+        rows = [
+            (f"**{rung.name}**", show(rung.value, ladder.unit), step, rung.adds)
+            for rung, step in ladder.steps
+        ]
         names = ("rung", "", "step", "what it adds")
         return mo.md(f"{ladder.question}\n\n{_table(names, rows)}")
 
+    def derivation(self, *lines: tuple[str, str], title: str = "Why") -> Any:
+        """Return steps of a derivation, each a formula and the reason for it; see `mathml`."""
+        rows = [(mathml(formula), words) for formula, words in lines]
+        return mo.md(f"## {title}\n\n{_table(('', ''), rows)}")
+
     def formula(self, answer: Answer) -> Any:
-        """Return an answer with its formula, numbers and command's page one click away."""
+        """Return an answer with its formula, typeset; the command's whole page one click away."""
         binds = f", bound by {answer.binds}" if answer.binds else ""
-        details = {"formula and numbers": mo.md(f"```\n{answer}\n```")}
         line = f"**{answer.name}**: {show(answer.answer, answer.unit)}{binds}"
-        return self.show(line, mo.accordion(details))
+        typeset = []
+        if answer.formula:
+            numbers = {given.symbol: plain(given.value) for given in answer.inputs}
+            whose = "" if answer.answer == answer.ideal else f"{show(answer.ideal, answer.unit)} = "
+            meanings = "; ".join(
+                f"{mathml(given.symbol)} = {show(given.value, given.unit)}"
+                + f", {given.meaning}" * bool(given.meaning)
+                for given in answer.inputs
+            )
+            filled = mathml(substituted(answer.formula, numbers))
+            typeset = [f"{whose}{mathml(answer.formula)} = {filled}", meanings]
+        page = {"all its numbers": mo.md(f"```\n{answer}\n```")}
+        return self.show(line, *typeset, mo.accordion(page))
 
     def table(self, rows: Sequence[Mapping[str, Value]]) -> Any:
         """Return rows as a table; a heading `name (unit)` says how its cells are written."""
@@ -303,8 +378,13 @@ class Page:
             return mo.md("")
         value: Any = field.value
         found = diagnose(float(value), answer, tolerance, mistakes)
-        wrong = str(found).replace("\n", "\n\n")
-        return _box(found.right, f"Right: {show(answer, unit)}. {why}" if found.right else wrong)
+        right = f"Right: {show(answer, unit)}. {why}"
+        return _box(found.right, right if found.right else _lines(str(found)))
+
+
+def _lines(text: str) -> str:
+    """Return the lines of a text as paragraphs of Markdown."""
+    return text.replace("\n", "\n\n")
 
 
 def _box(right: bool, text: str) -> Any:

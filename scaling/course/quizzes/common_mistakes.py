@@ -13,6 +13,12 @@ from scaling.meshes.errors import InputError, nearest
 # Relative distance at which a ratio is that of a mistake: guesses have two or three digits.
 NEAR = 0.03
 ALWAYS = "thousand", "million"  # of every quiz: its numbers have units
+# Factor above which a guess is said to be so far off.
+FAR = (
+    (100, "by more than a factor of 100"),
+    (10, "by more than a factor of ten"),
+    (2, "by two to ten times"),
+)
 
 
 @dataclass(frozen=True)
@@ -42,8 +48,20 @@ class Verdict:
             return "wrong: the answer is above zero"
         if not self.mistakes:
             return f"{off}; no mistake that we know has this factor"
-        perhaps = (f"  perhaps {m.sentence}\n    check: {m.check}" for m in self.mistakes)
-        return "\n".join([off, *perhaps])
+        return "\n".join([off, *self._perhaps()])
+
+    @property
+    def hint(self) -> str:
+        """What is said to a wrong first guess: the side it lies on and its mistakes, no factor."""
+        if self.ratio <= 0:
+            return "The answer is above zero."
+        side = "Too high" if self.ratio > 1 else "Too low"
+        far = max(self.ratio, 1 / self.ratio)
+        by = next((word for least, word in FAR if far > least), "by less than a factor of two")
+        return "\n".join([f"{side}, {by}.", *self._perhaps()])
+
+    def _perhaps(self) -> list[str]:
+        return [f"  perhaps {m.sentence}\n    check: {m.check}" for m in self.mistakes]
 
 
 # name -> (factor of its number, what was probably done, check)
@@ -123,9 +141,9 @@ KNOWN: dict[str, tuple[Callable[[float], float], str, str]] = {
         "a gated MLP has three matrices, not two.",
         "scaling count prints the MLP's parameters.",
     ),
-    "optimiser": (
+    "optimizer": (
         lambda n: (n or 16) / 10,
-        "weights and optimiser were counted with other bytes per parameter than 10.",
+        "weights and optimizer were counted with other bytes per parameter than 10.",
         "scaling count prints 10, 12, 16 and 18, and of what they are.",
     ),
     "ratio of groups": (
@@ -153,6 +171,76 @@ KNOWN: dict[str, tuple[Callable[[float], float], str, str]] = {
         "one layer was taken for all of them, or the other way round.",
         "scaling count prints both.",
     ),
+    "memory for network": (
+        lambda n: n,
+        "the bandwidth of the chip's memory was taken for that of its links, or the reverse.",
+        "scaling chip prints the memory's, scaling cluster show those of the links.",
+    ),
+    "other network": (
+        lambda n: n,
+        "the links inside a node were taken for those between nodes, or the reverse.",
+        "scaling collective names the link that is slowest: see its line `binds`.",
+    ),
+    "one hop": (
+        lambda n: n,
+        "one hop was counted, and the bytes make several one after another.",
+        "a ring of N members takes N - 1 hops, on a torus N / 2 at most.",
+    ),
+    "whole step": (
+        lambda n: n,
+        "all of the step was taken to change, and only a part of it does.",
+        "scaling predict prints how much of a step computes, waits and is idle.",
+    ),
+    "no wait": (
+        lambda n: n,
+        "nothing was taken to change, and a part of the step waits for what does.",
+        "scaling predict prints how much of a step waits for communication.",
+    ),
+    "idle over work": (
+        lambda n: n,
+        "the idle time was divided by the work, and not by the whole step.",
+        "with M microbatches a step takes M + P - 1 turns, not M.",
+    ),
+    "state alone": (
+        lambda n: n,
+        "weights and optimizer state were counted, without gradients and activations.",
+        "scaling predict prints the memory by what it holds.",
+    ),
+    "peak for reached": (
+        lambda n: n,
+        "the peak of the chip was taken for what a training reaches.",
+        "the share that is reached is the MFU: scaling predict prints it.",
+    ),
+    "equal links": (
+        lambda n: n,
+        "the formula for links that are all equal was used.",
+        "the links of a node are several times as fast as a chip's share of the network.",
+    ),
+    "all members": (
+        lambda n: n,
+        "the figure of all devices was taken for that of one, or the reverse.",
+        "scaling limits prints tokens of a device, and of the job below.",
+    ),
+    "whole node": (
+        lambda n: n,
+        "all devices of a node were taken, because their links are fast; fast links still wait.",
+        "scaling limits prints from how many tokens no exchange inside a layer is needed.",
+    ),
+    "other chip": (
+        lambda n: n,
+        "the figures of another version of the chip were taken.",
+        "scaling cluster show names the chip, scaling chip prints its figures.",
+    ),
+    "measured for possible": (
+        lambda n: n,
+        "what was measured was given; asked is what the chips allow.",
+        "scaling predict prices the step on both machines.",
+    ),
+    "all factors": (
+        lambda n: n,
+        "every exhibit was counted; some have another factor, and one is right.",
+        "the last column of the table behind the guess has every factor.",
+    ),
     "hours": (lambda _: 24, "hours and days were mixed up.", "86,400 seconds are a day."),
     "thousand": (
         lambda _: 1e3,
@@ -164,7 +252,7 @@ KNOWN: dict[str, tuple[Callable[[float], float], str, str]] = {
         "a prefix is two steps off: seconds for microseconds, bytes for MB.",
         "every command prints its unit, --json SI units.",
     ),
-    "percent": (lambda _: 100, "a ratio was asked for, not percent.", "0.41 and not 41."),
+    "percent": (lambda _: 100, "a share and percent were mixed up.", "0.41 is 41 %."),
 }
 
 

@@ -51,7 +51,6 @@ def _():
 
 @app.cell
 def _(field, first, listed):
-    page = parts.opened(field)
     written = lab1_programs.moved(first, first.written)
     meant = lab1_programs.moved(first, first.meant)
     versions = {"as meant": meant, "as compiled": written}
@@ -64,14 +63,16 @@ def _(field, first, listed):
         for name, rows in versions.items()
     }
     sizes = {name: lab1_programs.size_of(rows) for name, rows in versions.items()}
+    mistakes = ("all-reduce once", "bytes per element 2", "copies 2", "copies 4", "all members 8")
+    page = parts.opened(field, sizes["as meant"] / 1e6, mistakes)
     more = sizes["as compiled"] / sizes["as meant"]
     longer = sum(row["takes (s)"] for row in written) / sum(row["takes (s)"] for row in meant)
     numbered = {f"{i}. {case.name}": case for i, case in enumerate(listed[1:], start=1)}
     choice = mo.ui.dropdown(numbered, value=next(iter(numbered)), label="case")
     page.show(
-        f"You guessed **{page.guess:.0f}**; meant are **{sizes['as meant'] / 1e6:.0f}**, the "
-        "result in bf16 over the sequences of a device. But the compiled program has no all-reduce "
-        f"at all. Its two gathers are **{more:.1f} times** as large and take {longer:.1f} times as "
+        f"{page.guessed} That is the result in bf16, of the sequences of a device. But the "
+        "compiled program has no all-reduce at "
+        f"all. Its two gathers are **{more:.1f} times** as large and take {longer:.1f} times as "
         "long (an all-reduce sends its bytes twice):",
         page.table(written),
         page.picture(

@@ -65,7 +65,10 @@ cable let {fast}/s pass, then {half}/s, then {slow}/s, which is
 
 @app.cell
 def _(field, fsdp, half, meshes, slow):
-    page = parts.opened(field)
+    all_of_it = 2 * fsdp[0].median / fsdp[1].median
+    nothing = fsdp[0].median / fsdp[1].median
+    mistakes = (f"whole step {all_of_it:.4g}", f"no wait {nothing:.4g}", "thousand")
+    page = parts.opened(field, 1e3 * fsdp[1].median, mistakes, tolerance=0.05)
     WAITING = "exposed_communication"
     bars = {
         f"{one.bandwidth}/s": {
@@ -77,10 +80,9 @@ def _(field, fsdp, half, meshes, slow):
     waits = ", ".join(f"{format_time(one.time[WAITING])} at {one.bandwidth}/s" for one in fsdp[:2])
     choice = mo.ui.dropdown(meshes, value=meshes[0], label="mesh")
     page.show(
-        f"You guessed **{page.guess:.0f}**; measured were **{format_time(fsdp[1].median)}** at "
-        f"{half}/s, {fsdp[1].median / fsdp[0].median:.2f} times as long (the simulator had said "
-        f"{format_time(fsdp[1].predicted)}). What the hosts compute did not change; what they send "
-        "took twice as long.",
+        f"{page.guessed} This was measured at {half}/s, {fsdp[1].median / fsdp[0].median:.2f} "
+        f"times as long (the simulator had said {format_time(fsdp[1].predicted)}). What the hosts "
+        "compute did not change; what they send took twice as long.",
         page.picture(
             stacked_bars(bars, format_time),
             f"Predicted steps of fsdp=4; waiting for the cable: {waits}",

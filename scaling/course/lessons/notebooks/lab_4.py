@@ -43,18 +43,18 @@ def _():
 
 @app.cell
 def _(every, field):
-    page = parts.opened(field)
     is_two = lambda one: min(abs(one.ratio / 2 - 1), abs(one.ratio * 2 - 1)) <= lab4_errata.RIGHT
     halves = [one for one in every if is_two(one)]
+    page = parts.opened(field, len(halves), (f"all factors {len(every) / len(halves):.4g}",))
     named = sorted({one.cause for one in halves})
     factors = sorted((one.ratio for one in every), reverse=True)
     nameless = {f"{i} of {len(every)}": ratio for i, ratio in enumerate(factors, start=1)}
     titles = {f"{i}. {one.title}": i - 1 for i, one in enumerate(every, start=1)}
     choice = mo.ui.dropdown(titles, value=next(iter(titles)), label="exhibit")
     page.show(
-        f"You guessed **{page.guess:.0f}**; it is **{len(halves)}**, and they have {len(named)} "
-        f"kinds of cause: {', '.join(named)}. A factor is where one starts to look, not "
-        "the proof. Printed over computed, all of them, on a scale of powers of two:",
+        f"{page.guessed} They have {len(named)} kinds of cause: {', '.join(named)}. A "
+        "factor is where one starts to look, not the proof. Printed over computed, all of "
+        "them, on a scale of powers of two:",
         page.picture(
             ratios(nameless, lab4_errata.RIGHT),
             "Printed over computed: " + ", ".join(f"{ratio:.3g}" for ratio in factors),

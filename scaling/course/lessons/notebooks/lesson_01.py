@@ -14,6 +14,8 @@ with app.setup:
     import marimo as mo
 
     import scaling as sc
+    from scaling.course.ladder.measured import measured_kernel
+    from scaling.course.ladder.rungs import Rung, ladder
     from scaling.course.lessons import parts
     from scaling.pictures.palette import ORANGE, VERMILION
     from scaling.pictures.roofline import Dot, roofline
@@ -23,7 +25,7 @@ with app.setup:
 @app.cell
 def _():
     chips = {"H100": "h100-sxm", "H200": "h200-sxm", "A100": "a100-sxm-80g", "B200": "b200-sxm"}
-    chip = mo.ui.dropdown(chips, value="H200", label="chip")
+    chip = mo.ui.dropdown(chips, value="H100", label="chip")
     width = 8192  # columns and rows of the weights
     parts.opening(
         "lesson 1",
@@ -58,16 +60,43 @@ def _():
 
 @app.cell
 def _(chip, field, width):
-    page = parts.opened(field)
     some = sc.learn.kernel("matmul", (256, width, width), accelerator=chip.value)
     critical = some["critical batch"]
+    mistakes = ("sparse peak", "bytes per element 2", "multiply and add", "both directions")
+    page = parts.opened(field, critical.ideal, mistakes)
+    rungs = [
+        Rung("textbook", critical.ideal, "the peak of the chip over the bandwidth of its memory"),
+        Rung("fitted", critical.fitted, "the share of both that real kernels reach"),
+    ]
+    _product = measured_kernel("matmul", (2 * width,) * 3, "bf16", chip.value)
+    _adding = measured_kernel("elementwise", (2**30, 2, 1), "fp32", chip.value)
+    if _product and _adding:
+        _rate = 2 * (2 * width) ** 3 / _product.seconds  # FLOP/s
+        _read = 3 * 4 * 2**30 / _adding.seconds  # bytes/s: two arrays in, one out, fp32
+        # m where 2 m w w / rate is as long as 2 (w w + 2 m w) / read
+        _crossing = width / (width * _read / _rate - 2)
+        _words = f"a measured product over a measured sum of arrays ({_product.machine})"
+        rungs.append(Rung("measured", _crossing, _words))
+    climbed = ladder("batch from which arithmetic binds", "tokens", page.guess, rungs)
     batch = parts.powers("batch m", 0, 13, value=2**4)
     page.show(
-        f"You guessed **{page.guess:,.0f}**; the rule gives **{critical.ideal:,.0f}** tokens "
-        f"({parts.off(page.guess, critical.ideal)}), and with kernels as they were "
-        f"measured it is **{critical.fitted:,.0f}**: a real product reaches less of the "
-        "peak than a real read does of the bandwidth, so arithmetic binds earlier.",
+        page.guessed,
+        page.derivation(
+            ("T_compute = 2*m*k*n / C", "[m, k] @ [k, n] takes m k n multiply-adds"),
+            ("T_memory = 2*(m*k + k*n + m*n) / W", "both factors are read, the result is written"),
+            ("T_memory ≈ 2*k*n / W", "with few tokens the weights are nearly all of it"),
+            ("T_compute > T_memory", "where arithmetic binds"),
+            ("2*m*k*n / C > 2*k*n / W", "both put in"),
+            ("m > C / W", "the size of the weights drops out: the chip alone decides"),
+        ),
+        "C is the chip's peak in FLOP/s, W the bandwidth of its memory; a number in bf16 has two "
+        "bytes, and a multiply-add is two FLOPs, so the twos cancel. The reads and writes of the "
+        "batch itself, left out in the third line, make the number somewhat larger:",
         page.formula(critical),
+        "## The ladder",
+        page.ladder(climbed),
+        f"With kernels as they were measured it is **{critical.fitted:,.0f}**: a product "
+        "reaches less of the peak than a read does of the bandwidth, so arithmetic binds earlier.",
         f"## Move the batch across {critical.ideal:,.0f}",
         batch,
     )
@@ -87,13 +116,6 @@ def _(bandwidth, batch, chip, page, peak, width):
     colours = {"on the roof": VERMILION, "fitted": ORANGE}
     drawn = roofline(peak, bandwidth, dots, colours, ends=(0.5, 1e4))
     page.show(page.picture(drawn, alt), page.formula(product))
-    return
-
-
-@app.cell
-def _(chip, page, width):
-    large = sc.learn.kernel_ladder("matmul", (2 * width,) * 3, chip.value)
-    page.show("## The ladder of a large product", page.ladder(large))
     return
 
 

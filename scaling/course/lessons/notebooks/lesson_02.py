@@ -55,11 +55,12 @@ this project axes have names, `data`, `fsdp`, `tensor`, and so have dimensions: 
 
 @app.cell
 def _(field, mesh, shape):
-    page = parts.opened(field)
     split = sc.learn.array("A[I_X,J_Y]", mesh, shape)
-    mistakes = (f"copies {mesh['X']}", f"copies {mesh['Y']}", "bytes per element 2", "GiB")
-    why = "Each axis that splits the array divides what a device holds."
-    said = page.verdict(field, split.answer / 2**20, "MiB", mistakes, why=why)
+    mistakes = (
+        *(f"copies {mesh['X']}", f"copies {mesh['Y']}", f"all members {mesh['X'] * mesh['Y']}"),
+        *("bytes per element 4", "bits"),
+    )
+    page = parts.opened(field, split.answer / 2**20, mistakes)
     meshes = {"2 x 4": {"X": 2, "Y": 4}, "4 x 2": {"X": 4, "Y": 2}}
     on_mesh = mo.ui.dropdown(meshes, value="2 x 4", label="mesh")
     sums = {"nothing": "", "X": "X", "Y": "Y"}
@@ -69,7 +70,15 @@ def _(field, mesh, shape):
     columns_over = mo.ui.dropdown(ways, value="Y", label="columns `J` over")
     device = mo.ui.slider(0, 7, value=5, label="outlined device", show_value=True)
     page.show(
-        said,
+        page.guessed,
+        page.derivation(
+            ("S = b * I * J", "one copy: a number for each row and column, of b bytes"),
+            ("I / X", "`I_X`: X devices share the rows"),
+            ("J / Y", "`J_Y`: Y devices share the columns"),
+            ("S_device = b * I/X * J/Y", "a device holds its rows of its columns"),
+            ("copies = devices / (X * Y)", "devices along any other axis hold the same again"),
+            ("S_all = S_device * devices", "so all hold together one S for each copy"),
+        ),
         page.formula(split),
         """
 ## Split it yourself
@@ -126,9 +135,6 @@ def _(chosen, field, mesh, on_mesh, page, whole, written):
         (
             Rung("bound", whole / devices, "one copy in all, a part of it on every device"),
             Rung("textbook", chosen.answer, "the copies that the sharding keeps"),
-            Rung("fitted", None, "none: bytes are counted, nothing is fitted"),
-            Rung("compiled", None, "none here: the problem on the trainer asks jax"),
-            Rung("measured", None, "none: the time to read these bytes is measured, see below"),
         ),
     )
     page.show("## The ladder of what you split", page.ladder(steps))

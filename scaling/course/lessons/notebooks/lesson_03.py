@@ -56,16 +56,24 @@ all-gather of V = {show(size, "bytes")}: everyone has a part, and everyone wants
 
 @app.cell
 def _(across, cluster, field, inside, size):
-    page = parts.opened(field)
     rule = [sc.price_collective("all-gather", size, cluster, nodes=n, ideal=True) for n in (1, 4)]
     ratio = rule[1].time / rule[0].time
-    why = f"With fitted figures {across.time / inside.time:.3g}; both count as right."
-    mistakes = ("node for chip 8", "node for chip 9")
-    said = page.verdict(field, ratio, "times by the textbook", mistakes, tolerance=0.25, why=why)
+    _of = {level.level: level.bandwidth for level in across.levels}
+    _nic = _of["NVLink of a chip"] / _of["NIC of a chip"]
+    mistakes = ("node for chip 8", f"other network {_nic:.4g}")
+    page = parts.opened(field, ratio, mistakes, tolerance=0.25)
     kind = mo.ui.dropdown(list(KINDS), value="all-gather", label="collective")
     members = mo.ui.slider(2, 8, value=4, label="GPUs `N`", show_value=True)
     page.show(
-        said,
+        page.guessed,
+        page.derivation(
+            ("T_ring = (N - 1) * V / (N * W)", "N - 1 hops round a ring; in each, V / N passes"),
+            ("T_node = 7*V / (8*W_chip)", "eight GPUs of a node, over NVLink: W of a chip"),
+            ("V_in = 3*V / 4", "of four nodes one holds a quarter already; the rest must enter"),
+            ("T_nodes = 3*V / (4*W_node)", "by all NICs of a node at once: W of a node"),
+            ("W_node = 8 * W_NIC", "each NIC lets in another eighth, and NVLink spreads it"),
+            ("T_nodes / T_node = 6*W_chip / (7*W_node)", "V drops out: near one, since W are near"),
+        ),
         f"""
 By the textbook {show(rule[0].time, "s")} in the node and {show(rule[1].time, "s")} across; fitted
 {show(inside.time, "s")} and {show(across.time, "s")}. A byte has to enter a node once, by any of

@@ -66,38 +66,55 @@ compares each token with all T tokens of its sequence: those products have no we
 
 
 @app.cell
-def _(field, model, seq):
-    page = parts.opened(field)
+def _(field, model, seq, shape):
     counted = sc.learn.count(model.value, seq_len=seq)
     exact, rule = counted["training FLOPs of a token"], counted["6 x parameters"]
     forward = counted["forward FLOPs of a token"]
+    _all = f"experts {6 * counted.answer / rule.answer:.4g}"
+    _experts = (_all,) if shape.moe else ()
+    per_layer = f"layers {shape.n_layers}"
+    mistakes = ("backward", "multiply and add", "remat", per_layer, "thousand", *_experts)
+    page = parts.opened(field, exact.answer / 1e9, mistakes)
     weighed = 3 * (forward.answer - forward["attention core"].answer)
-    executed = None, "none: no compiled step of this model comes with the package"
+    executed = []
     for built in stored_programs():
         if built.run == model.value and "batch.seq_len" not in built.set:
             step = sc.predict(**built.arguments)
             tokens = sc.load_run(model.value, set=dict(built.set)).batch.tokens
             policy = built.set.get("remat", "the recipe's")
             words = f"products that XLA compiled on {built.mesh}, remat {policy}"
-            executed = step.model_flops * step.hfu / step.mfu / tokens, words
+            flops = step.model_flops * step.hfu / step.mfu / tokens
+            executed.append(Rung("compiled", flops, words))
             break
     rungs = (
         Rung("bound", weighed, "a product for each weight that is multiplied; no attention yet"),
         Rung("textbook", rule.answer, "6 x parameters that a token uses, those looked up as well"),
-        Rung("fitted", exact.answer, f"nothing to fit: all scores at T = {seq:,} are counted"),
-        Rung("compiled", *executed),
-        Rung("measured", None, "none: what is timed is seconds, not FLOPs; see the end"),
+        Rung("fitted", exact.answer, f"all products, with all scores at T = {seq:,}"),
+        *executed,
     )
     climbed = ladder(
         f"training FLOPs of a token of {model.value}", "FLOPs", page.guess * 1e9, rungs
     )
     page.show(
-        f"You guessed **{show(page.guess * 1e9, 'FLOPs')}**; by the count it is "
-        f"**{show(exact.answer, 'FLOPs')}** ({parts.off(page.guess * 1e9, exact.answer)}). "
+        page.guessed,
+        page.derivation(
+            ("2*k*n", "FLOPs of a token in [m, k] @ [k, n]: a multiply-add for each weight"),
+            ("F_forward = 2*P", "summed over all P weights that are multiplied"),
+            (
+                "dx = dy*w, dw = x*dy" if False else "F_backward = 4*P",
+                "each product has two gradients: of its input and of its weights",
+            ),
+            (
+                "F_scores = 4*T*N*H*L",
+                "queries with T keys, weights with T values; L layers; no weights",
+            ),
+            ("F = 6*P + 3*F_scores", "forward and twice that backward, for both"),
+            ("F_scores > 2*P", "attention dominates from the T that makes them equal"),
+        ),
+        page.formula(exact),
+        page.ladder(climbed),
         "A compiled step does more where it computes something again for the backward "
         "pass: MFU leaves that out, HFU counts it.",
-        page.ladder(climbed),
-        page.formula(exact),
     )
     return climbed, counted, forward, page
 

@@ -75,37 +75,51 @@ def _():
 
 @app.cell
 def _(D, F, X, cluster, field, layer, nodes):
-    page = parts.opened(field)
     mlp = {"model.n_layers": 32, "model.d_model": D, "model.d_ff": F, "model.n_heads": 32,
            "model.vocab_size": 32_000, "model.mlp": "gelu"}  # fmt: skip
     limit = sc.learn.limits("custom", cluster=cluster, nodes=nodes, mesh=f"fsdp={X}", set=mlp)
     forward = limit["fsdp, forward"]
+    figures = {given.symbol: given.value for given in forward.inputs}
+    memory = sc.learn.chip(sc.load_cluster(cluster).accelerator.name)["memory bandwidth"].answer
+    mistakes = (
+        *("both directions", "sparse peak", "backward", f"all members {X}"),
+        *(f"memory for network {memory / figures['W']:.4g}", "bytes per element 4", "layers 32"),
+    )
+    page = parts.opened(field, forward.ideal, mistakes)
     product = measured_kernel("matmul", (16_384,) * 3, "bf16", "h100-sxm")
     rate = 2 * 16_384**3 / product.seconds  # FLOP/s
     # The products of a layer take 4 B D F FLOPs, its weights 4 D F bytes: B FLOPs per byte.
     gathered = measured_collective("all-gather", layer, cluster, X)
     as_measured = gathered and gathered.seconds * rate / layer
     tokens = parts.powers("B", 8, 14, value=2**10)
-    nobody = "none: no measured gather of this size on these devices comes with the package"
     both = "a measured all-gather (JAX, dispatch included) over a measured product, apart"
     climbed = ladder(
         f"tokens per device from which fsdp over {X} hides its gather",
         "tokens",
         page.guess,
         (
-            Rung("bound", None, "none: slower products need fewer tokens"),
             Rung("textbook", forward.ideal, "C / W (X - 1) / X: peak of the chip over its links"),
             Rung("fitted", forward.fitted, "the share that real products and real links reach"),
-            Rung("compiled", None, "none: compiled steps follow below"),
-            Rung("measured", as_measured, both if as_measured else nobody),
+            Rung("measured", as_measured, both),
         ),
     )
     page.show(
-        f"You guessed **{page.guess:,.0f}**; the rule gives **{forward.ideal:,.0f}** tokens "
-        f"({parts.off(page.guess, forward.ideal)}), and fitted figures **{forward.fitted:,.0f}**. "
+        page.guessed,
+        page.derivation(
+            ("T_compute = 4*B*D*F / C", "two products of B tokens, 2 B D F FLOPs each; C FLOP/s"),
+            ("V = 4*D*F", "bytes of both matrices in bf16"),
+            (
+                "T_comm = V / W * (X - 1)/X",
+                "an all-gather: a device holds one X-th of them already",
+            ),
+            ("T_compute > T_comm", "the gather of the next layer is hidden behind this one"),
+            ("4*B*D*F / C > 4*D*F / W * (X - 1)/X", "both put in"),
+            ("B > C / W * (X - 1)/X", "4 D F drops out; with many devices B > C / W"),
+        ),
         "Neither D nor F is in the formula: a wider layer has more to send and more to multiply.",
+        page.formula(forward),
         page.ladder(climbed),
-        page.formula(limit),
+        mo.accordion({"all limits of this mesh": page.formula(limit)}),
         "## Move the batch across it",
         tokens,
     )

@@ -15,6 +15,7 @@ with app.setup:
 
     import scaling as sc
     from scaling.course.ladder.measured import measured_series
+    from scaling.course.ladder.rungs import Rung, ladder
     from scaling.course.lessons import parts
     from scaling.pictures.bars import grouped_bars
     from scaling.questions.page import show
@@ -74,17 +75,31 @@ def _():
 
 @app.cell
 def _(cluster, field, model, per_node):
-    page = parts.opened(field)
     limit = sc.learn.limits(model.value, cluster=cluster.value, nodes=2)["largest tensor axis"]
+    mistakes = ("both directions", "sparse peak", "gated", "multiply and add", "backward")
+    page = parts.opened(field, limit.ideal, mistakes)
+    rungs = [
+        Rung("textbook", limit.ideal, "F W / C (Y - 1)/Y: links and products at their full rate"),
+        Rung("fitted", limit.fitted, "the share that real products and real links reach"),
+    ]
+    climbed = ladder("chips that can share the layer", "chips", page.guess, rungs)
     tokens = parts.powers("tokens B", 7, 16, value=2**13)
     exact = mo.ui.switch(value=True, label="fitted figures (off: the textbook's)")
     fits = "more than the node has" if limit.ideal > per_node else f"of the node's {per_node}"
     page.show(
-        f"You guessed **{page.guess:,.0f}**; by the textbook **{limit.ideal:.3g}** chips, "
-        f"{fits}, and with links and kernels as they were measured {limit.fitted:.3g}. "
-        "Neither B nor D is in the formula: products and exchanges both grow with "
+        page.guessed,
+        page.derivation(
+            ("T_compute = 4*B*D*F / (Y*C)", "two products, each cut into Y parts"),
+            ("V = 2*B*D", "bytes of the activations in bf16, before and after the layer"),
+            ("T_comm = 2*V / W * (Y - 1)/Y", "gathered once, summed and scattered once"),
+            ("T_compute > T_comm", "the chips do not wait for each other"),
+            ("4*B*D*F / (Y*C) > 4*B*D / W * (Y - 1)/Y", "both put in"),
+            ("Y < F*W / C * Y/(Y - 1)", "B and D drop out; for a long axis Y < F W / C"),
+        ),
+        f"That is {fits}. Neither B nor D is in the formula: products and exchanges both grow with "
         "them. A larger batch does not make room for a longer tensor axis.",
         page.formula(limit),
+        page.ladder(climbed),
         "The rule has two products, as the guide's MLP. Llama's has a third, the gate, "
         f"which needs no further exchange: {limit['with the gate'].ideal:.3g} chips then.",
         "## Lengthen the axis, past the node",

@@ -14,6 +14,7 @@ with app.setup:
     import marimo as mo
 
     import scaling as sc
+    from scaling.course.ladder.rungs import Rung, ladder
     from scaling.course.lessons import parts
     from scaling.meshes.units import format_time
 
@@ -50,13 +51,53 @@ equal. On GPUs they are not: a node's NVLink is many times as wide as a GPU's sh
 
 
 @app.cell
-def _(clusters, field):
-    page = parts.opened(field)
+def _(clusters, devices, example, field, group, whole):
+    priced = lambda entry, source: entry.arguments | {"source": source}
+    tensor_of = lambda mesh: int(mesh.partition("tensor=")[2] or 1)
+    _on_h100 = [entry for entry in group if entry.cluster == whole.cluster]
+    _fastest = {
+        source: tensor_of(
+            min(_on_h100, key=lambda e: sc.predict(**priced(e, source)).step_time).mesh
+        )
+        for source in ("stored", "analytic")
+    }
+    wide = sc.load_run(whole.run).model.d_ff
+    equal = devices / (example.batch.tokens * devices / wide) ** 0.5
+    best_tensor = _fastest["stored"]
+    mistakes = (f"equal links {2 / best_tensor:g}", f"whole node {8 / best_tensor:g}")
+    page = parts.opened(field, best_tensor, mistakes, tolerance=0.01)
+    climbed = ladder(
+        f"devices of `tensor` in the fastest split of {devices} H100",
+        "devices",
+        page.guess,
+        (
+            Rung("textbook", equal, "N / X with X = sqrt(B N / F): all links equal"),
+            Rung(
+                "fitted", _fastest["analytic"], "the fastest by closed forms, of the splits below"
+            ),
+            Rung("compiled", best_tensor, "the fastest of the same by their compiled steps"),
+        ),
+    )
     cluster = mo.ui.dropdown(clusters, value=clusters[0], label="cluster")
     network = parts.powers("network times", -3, 3)
     nvlink = parts.powers("NVLink times", -3, 1)
-    page.show("## Seven compiled steps, priced anew", [cluster, network, nvlink])
-    return cluster, network, nvlink, page
+    page.show(
+        page.guessed,
+        page.derivation(
+            ("V_fsdp = 4*D*F / Y", "a layer's weights, which `tensor` over Y has cut already"),
+            ("V_tensor = 4*B*D / X", "activations of the B tokens, which `fsdp` over X has cut"),
+            ("X*Y = N", "all chips"),
+            ("V = 4*D*F*X / N + 4*B*D / X", "what a chip sends; Y = N / X put in"),
+            ("4*D*F / N = 4*B*D / X**2", "least where both grow alike: the derivative is zero"),
+            ("X = sqrt(B*N / F)", "the guide's formula. It takes all links as equal"),
+        ),
+        "Inside a node the links are faster, which favours `tensor` there; and what is hidden "
+        "behind products costs nothing, which the formula does not know.",
+        page.ladder(climbed),
+        "## Seven compiled steps, priced anew",
+        [cluster, network, nvlink],
+    )
+    return best_tensor, cluster, network, nvlink, page
 
 
 @app.cell
@@ -83,7 +124,7 @@ def _(devices, example, page, whole):
     answer = limits["fewest tokens with fsdp and tensor"]
     mine = example.batch.tokens / devices
     page.show(
-        "## The ladder of the plainest split",
+        "## The ladder of a step of the plainest split",
         page.ladder(sc.learn.step_ladder(**whole.arguments)),
         f"## What the rule says\n\nThis run has {mine:,.0f} tokens a device; all of fsdp "
         f"needs {float(limits):,.0f} to hide its communication, the best split of fsdp "
@@ -142,6 +183,12 @@ def _(errors, page, problems):
         "`make validate` scores the model on measured runs.",
         errors,
     )
+    return
+
+
+@app.cell
+def test_plain_fsdp_is_the_fastest_of_these_splits_on_h100(best_tensor):
+    assert best_tensor == 1
     return
 
 

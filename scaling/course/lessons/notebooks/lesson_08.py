@@ -12,6 +12,7 @@ app = marimo.App(width="medium", app_title="8. Experts")
 
 with app.setup:
     import scaling as sc
+    from scaling.course.ladder.rungs import Rung, ladder
     from scaling.course.lessons import parts
 
 
@@ -47,15 +48,39 @@ k = {moe.experts_per_token} of them: of {count.answer / 1e9:.1f} billion paramet
 
 @app.cell
 def _(field, group, model, moe, where):
-    page = parts.opened(field)
     limits = sc.learn.limits(model, **where)
     rule = limits["rule"]
+    ratio = moe.n_experts / moe.experts_per_token
+    mistakes = (
+        *(f"experts {ratio:g}", f"experts {moe.n_experts}", f"experts {moe.experts_per_token}"),
+        *("both directions", "backward", f"all members {group[0].nodes * 8}"),
+    )
+    page = parts.opened(field, rule.answer, mistakes)
+    rungs = [
+        Rung("bound", rule.answer / ratio, "a dense model: every byte that is sent multiplies"),
+        Rung("textbook", rule.answer, "E / k times as many: all experts sent, k multiply"),
+        Rung("fitted", limits.fitted, "the share that real products and real links reach"),
+    ]
+    title = "tokens of a device from which the sums of data parallelism are hidden"
+    climbed = ladder(title, "tokens", page.guess, rungs)
     network = parts.powers("network times", -2, 3)
     nvlink = parts.powers("NVLink times", -2, 1)
     page.show(
-        f"You guessed **{page.guess:,.0f}**; the rule gives **{rule.answer:,.0f}**: E / k = "
-        f"{moe.n_experts / moe.experts_per_token:.0f} times that of a dense model. The bytes of "
-        "the gradients are those of all experts, the FLOPs that hide them those of k.",
+        page.guessed,
+        page.derivation(
+            (
+                "T_compute = 8*B*k*D*F / C",
+                "backward, B tokens through k experts of two matrices each",
+            ),
+            ("V = 4*E*D*F", "bytes of the gradients of all E experts in bf16"),
+            ("T_comm = 2*V / W", "an all-reduce: a reduce-scatter and an all-gather"),
+            ("T_compute > T_comm", "the sum of this layer is hidden behind the one before it"),
+            ("8*B*k*D*F / C > 8*E*D*F / W", "both put in"),
+            ("B > E/k * C/W", "a dense model's C / W, times E / k"),
+        ),
+        f"Here E / k is {ratio:.0f}. The bytes of the gradients are those of all experts, the "
+        "FLOPs that hide them those of k.",
+        page.ladder(climbed),
         page.formula(limits),
         f"## {len(group)} compiled steps: from sharded weights to sent tokens",
         [network, nvlink],
@@ -82,8 +107,8 @@ def _(group, network, nvlink, page):
 
 @app.cell
 def _(group, page):
-    ladder = sc.learn.step_ladder(**group[-1].arguments)
-    page.show(f"## The ladder of {group[-1].mesh}", page.ladder(ladder))
+    rungs_of_step = sc.learn.step_ladder(**group[-1].arguments)
+    page.show(f"## The ladder of {group[-1].mesh}", page.ladder(rungs_of_step))
     return
 
 

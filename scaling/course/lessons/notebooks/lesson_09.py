@@ -17,6 +17,7 @@ with app.setup:
 
     import scaling as sc
     from scaling.course.ladder.measured import measured_series
+    from scaling.course.ladder.rungs import Rung, ladder
     from scaling.course.lessons import parts
     from scaling.pictures.pipeline import held, idle_share, pipeline, timetable
     from scaling.questions.page import show
@@ -54,7 +55,6 @@ the parts that a stage holds, its virtual stages; in the guide it is the size of
 
 @app.cell
 def _(field):
-    page = parts.opened(field)
 
     def bubble(stages, microbatches, virtual_stages=1):
         """The textbook's bubble of a pipeline, as `scaling limits` has it."""
@@ -66,6 +66,31 @@ def _(field):
 
     plain = bubble(4, 8)
     few = plain.parts[0]
+    P, M = 4, 8
+    idle_over_work = (P - 1) / M / plain.ideal
+    mistakes = (f"idle over work {idle_over_work:.4g}", f"stages {P}", "percent", "one way")
+    page = parts.opened(field, 100 * plain.ideal, mistakes, tolerance=0.05)
+    entry = next(
+        one
+        for one in parts.stored("pipelines")
+        if one.mesh.startswith(f"stage={P},")
+        and one.set["batch.microbatches"] == M
+        and "pipeline.virtual_stages" not in one.set
+    )
+    built = sc.predict(**entry.arguments)
+    climbed = ladder(
+        f"share of the step that a stage is idle, {P} stages, {M} microbatches",
+        "%",
+        page.guess,
+        (
+            Rung("textbook", 100 * plain.ideal, "(P - 1) / (M + P - 1)"),
+            Rung(
+                "compiled",
+                100 * float(built.time.bubble / built.step_time),
+                f"{entry.run} on {entry.mesh}: embedding, head and optimizer are not in the turns",
+            ),
+        ),
+    )
     schedules = {
         "all forward, then all backward (gpipe)": "gpipe",
         "one forward, one backward (1f1b)": "1f1b",
@@ -77,10 +102,22 @@ def _(field):
         steps=[8, 16, 24, 32], value=8, label="microbatches M", show_value=True
     )
     page.show(
-        f"You guessed **{page.guess:.3g} %**; it is **{plain.ideal:.1%}**. A step takes "
-        "M + P - 1 turns, and each stage works in M of them. For a twentieth of the step "
-        f"it takes {few.ideal:.0f} microbatches, {few.ideal / 4:.3g} for each stage.",
+        page.guessed,
+        page.derivation(
+            ("P - 1", "turns until the first microbatch reaches the last stage"),
+            ("M", "turns in which the last stage works, one for each microbatch"),
+            ("T = M + P - 1", "turns of the forward pass; backward as many, twice as long each"),
+            ("idle = P - 1", "turns of each stage: some before its work, the others after it"),
+            ("bubble = (P - 1) / (M + P - 1)", "the idle share, forward and backward alike"),
+            (
+                "bubble = (P - 1) / (V*M + P - 1)",
+                "V parts of a stage: V M turns, each 1 / V as long",
+            ),
+        ),
+        f"For a twentieth of the step it takes {few.ideal:.0f} microbatches, {few.ideal / 4:.3g} "
+        "for each stage.",
         page.formula(plain),
+        page.ladder(climbed),
         "## Draw the step",
         [schedule, stages, microbatches],
     )

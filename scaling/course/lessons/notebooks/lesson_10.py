@@ -14,6 +14,7 @@ with app.setup:
     import marimo as mo
 
     import scaling as sc
+    from scaling.course.ladder.rungs import Rung, ladder
     from scaling.course.lessons import parts
     from scaling.models.accounting import exchanged_bytes
     from scaling.models.presets import preset
@@ -49,7 +50,6 @@ one hop for each other device, while the scores of the last ones are computed.
 
 @app.cell
 def _(field, group, model):
-    page = parts.opened(field)
     limits = sc.learn.limits(model, cluster="dgx-h100")
     lengths = {
         f"{tokens:,} tokens": tokens for tokens in sorted({e.set["batch.seq_len"] for e in group})
@@ -57,12 +57,39 @@ def _(field, group, model):
     length = mo.ui.dropdown(lengths, value=[*lengths][-1], label="sequence")
     link = parts.powers("NVLink times", -3, 1)
     hidden = limits["tokens per device from which a ring over context is hidden"]
+    figures = {given.symbol: given.value for given in hidden.inputs}
+    shared = figures["N"] / figures["K"]
+    _memory = sc.learn.chip("h100-sxm")["memory bandwidth"].answer
+    mistakes = (
+        *(f"ratio of groups {shared:g}", "both directions", "causal"),
+        *(f"memory for network {_memory / figures['W']:.4g}", "one hop 7"),
+    )
+    page = parts.opened(field, hidden.ideal, mistakes)
+    rungs = [
+        Rung("textbook", hidden.ideal, "b C / W K / N: peak of the chip over its links"),
+        *([Rung("fitted", hidden.fitted, "real scores take longer")] if hidden.fitted else []),
+    ]
+    climbed = ladder("tokens of a chunk that hide a hop", "tokens", page.guess, rungs)
     page.show(
-        f"You guessed **{page.guess:,.0f}**. A hop sends 2 K H b bytes a token; the scores of T/C "
-        "queries with T/C keys take 4 (T/C) N H FLOPs a token: the length of a chunk decides. "
-        f"**{hidden.ideal:,.0f}** tokens are enough, {hidden.fitted:,.0f} with fitted figures. "
-        "Grouped-query attention makes it shorter: N/K heads share the keys that travel.",
+        page.guessed,
+        page.derivation(
+            ("t = T / devices", "tokens of a chunk: the sequence over the devices of the ring"),
+            ("V = 2*b*K*H*t", "keys and values of a chunk: K heads of H numbers of b bytes"),
+            ("T_hop = V / W", "handed to the next device while the scores below are computed"),
+            ("T_scores = 2*t**2*N*H / C", "half of the 4 t t N H FLOPs of all pairs: the mask"),
+            ("T_scores > T_hop", "the hop is hidden"),
+            ("2*t**2*N*H / C > 2*b*K*H*t / W", "both put in"),
+            ("t > b * C/W * K/N", "H drops out, and one t: the length of a chunk decides"),
+        ),
+        "Grouped-query attention needs fewer tokens: N / K heads share the keys that travel. "
+        + (
+            ""
+            if hidden.fitted
+            else "With fitted figures any length is enough: the kernel of the scores takes longer "
+            "than the hop even where both are short."
+        ),
         page.formula(hidden),
+        page.ladder(climbed),
         "## Compiled steps of a node, for a million tokens",
         [length, link],
     )
@@ -90,8 +117,8 @@ def _(group, length, link, page):
 @app.cell
 def _(group, page):
     longest = max(group, key=lambda e: (e.set["batch.seq_len"], e.mesh))
-    ladder = sc.learn.step_ladder(**longest.arguments)
-    page.show("## The ladder of a long step", page.ladder(ladder))
+    rungs_of_step = sc.learn.step_ladder(**longest.arguments)
+    page.show("## The ladder of a long step", page.ladder(rungs_of_step))
     return
 
 

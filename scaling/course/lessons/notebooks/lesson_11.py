@@ -50,7 +50,6 @@ backward pass will need. **Remat** keeps less of that and computes it again.
 
 @app.cell
 def _(entry, field, run, steps):
-    page = parts.opened(field)
     whole = steps["none"]
     count = sc.learn.count(run)
     state = 12 * count.answer / whole.devices
@@ -60,18 +59,41 @@ def _(entry, field, run, steps):
     with_gradients = state + 4 * count.answer / whole.devices
     closed_form = "closed form: what the backward pass needs, tensor by tensor"
     walked = "buffers of the compiled step, walked in its order"
-    nobody = "none: no device of ours ran it; XLA's own plan agrees within some percent"
+    peak_gb = float(whole.memory.peak) / 1e9
+    mistakes = (
+        *(f"state alone {1e9 * peak_gb / state:.4g}", f"all members {whole.devices}"),
+        *("bytes per element 2", "bits"),
+    )
+    page = parts.opened(field, peak_gb, mistakes)
     rungs = (
         Rung("bound", state, "fp32 weights and two moments of Adam, cut over all devices"),
         Rung("textbook", with_gradients, "16 bytes a parameter: gradients too"),
         Rung("fitted", float(closed.memory.peak), closed_form),
         Rung("compiled", float(whole.memory.peak), walked),
-        Rung("measured", None, nobody),
     )
     climbed = ladder(f"peak of a device, {run.name}, remat none", "bytes", 1e9 * page.guess, rungs)
     policy = mo.ui.radio(list(steps), value="none", label="remat", inline=True)
     title = "## Where the bytes are, moment by moment"
-    page.show(page.ladder(climbed), title, policy)
+    page.show(
+        page.guessed,
+        page.derivation(
+            ("S_weights = 4*P / X", "fp32, cut over X devices"),
+            ("S_moments = 8*P / X", "Adam's two, as many numbers as weights each"),
+            ("S_gradients = 4*P / X", "from the backward pass until the update"),
+            ("S_state = 16*P / X", "so far nothing depends on the batch"),
+            (
+                "S_kept = B*L*a",
+                "B tokens of a device, L layers, a bytes that each keeps of a token",
+            ),
+            (
+                "S_peak ≈ S_state + S_kept",
+                "at the end of the forward pass; with remat a is smaller",
+            ),
+        ),
+        page.ladder(climbed),
+        title,
+        policy,
+    )
     return page, policy
 
 

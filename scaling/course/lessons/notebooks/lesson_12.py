@@ -14,11 +14,13 @@ with app.setup:
     import marimo as mo
 
     import scaling as sc
+    from scaling.course.ladder.measured import measured_series
     from scaling.course.ladder.rungs import Rung, ladder
     from scaling.course.lessons import parts
     from scaling.course.lessons.lab3_testbed import TERMS, line_over_rates, recorded_steps
     from scaling.meshes.units import format_rate, format_time
     from scaling.pictures.bars import stacked_bars
+    from scaling.questions.page import show
 
 
 @app.cell
@@ -50,26 +52,31 @@ arithmetic is slow; the network has the rate of its cable, which one can change 
 
 @app.cell
 def _(cases, field, steps):
-    page = parts.opened(field)
     two = {s.bandwidth: s for s in steps if (s.hosts, s.mesh) == (2, "fsdp=2")}
     grew = two["500Mbit"].median / two["1Gbit"].median
     foretold = two["500Mbit"].predicted / two["1Gbit"].predicted
-    slow = two["500Mbit"]
-    doubled = two["1Gbit"].predicted + two["1Gbit"].time["exposed_communication"]
+    doubled = 1 + two["1Gbit"].time["exposed_communication"] / two["1Gbit"].predicted
+    page = parts.opened(field, grew, (f"whole step {2 / grew:.4g}", "one way"), tolerance=0.05)
     by_trainer = "median of its steps (2026-11-23, 2 shared cores; not fitted on)"
     rungs = (
-        Rung("bound", None, "none was kept of this run"),
-        Rung("textbook", doubled, "the step at 1 Gbit/s, with its communication twice as long"),
-        Rung("fitted", None, "none: no closed form was kept of this run"),
-        Rung("compiled", slow.predicted, "the CPU's compiled program, with what gloo sends"),
-        Rung("measured", slow.median, by_trainer),
+        Rung("bound", 2.0, "no more than this: all of the step would be on the cable"),
+        Rung("textbook", doubled, "what waits at 1 Gbit/s takes twice as long, all else as long"),
+        Rung("compiled", foretold, "two predictions, by the CPU's compiled program"),
+        Rung("measured", grew, by_trainer),
     )
+    climbed = ladder("a step at 500 Mbit/s over one at 1 Gbit/s", "times", page.guess, rungs)
     named = {f"{mesh} over {hosts} hosts": (hosts, mesh) for hosts, mesh in cases}
     case = mo.ui.dropdown(named, value=next(iter(named)), label="mesh")
     page.show(
-        f"You guessed **{page.guess:.2f}**; it grew **{grew:.2f}** times, and {foretold:.2f} was "
-        "predicted. Not twice: only what crosses the cable takes twice as long.",
-        page.ladder(ladder("a step of fsdp=2 at 500 Mbit/s", "s", None, rungs)),
+        page.guessed,
+        page.derivation(
+            ("T = a + b / W", "a: what does not cross the cable; b: bytes that it waits for"),
+            ("T_half = a + 2*b / W", "half the rate"),
+            ("T_half - T = b / W", "so the difference is the cable's part at full rate"),
+            ("a = 2*T - T_half", "and the rest is all else"),
+            ("T_half / T = 1 + (b / W) / T", "twice as long only where a is nothing"),
+        ),
+        page.ladder(climbed),
         "## Predicted terms, and what was measured",
         case,
     )
@@ -120,9 +127,98 @@ def _(case, page, steps):
 
 @app.cell
 def _(page):
+    series = measured_series("tensor in a node")
+    settings = {
+        f"{point.asked['mesh'].rpartition('=')[2]} chips, {point.microbatches} microbatches": (
+            point.seconds[0],
+            sc.predict(**point.asked, source="analytic"),
+        )
+        for point in series.points
+    }
+    held = [
+        {
+            "step": name,
+            "predicted (s)": float(_step.step_time),
+            "measured (s)": _seconds,
+            "off by": parts.off(_step.step_time, _seconds),
+        }
+        for name, (_seconds, _step) in settings.items()
+    ]
+    wrong = list(settings)[-1]
+    before = mo.ui.dropdown(list(settings), value=list(settings)[2], label="compare")
+    after = mo.ui.dropdown(list(settings), value=wrong, label="with")
+    causes = {
+        "products: the chips multiply more slowly": "products",
+        "bytes: the links are slower": "bytes",
+        "calls: what is paid for each kernel and each exchange": "calls",
+    }
+    cause = mo.ui.radio(list(causes), label="**Which term is wrong in the last row?**")
+    page.show(
+        f"## A prediction that is wrong\n\nMeasured on {series.machine} ({series.source}, "
+        f"{series.date}). The same batch, in two microbatches or sixteen. The last prediction is "
+        f"off by **{held[-1]['off by']}**. A total does not say why. Compare it with a step of "
+        "the same chips that was predicted well, term by term, as `scaling compare` does: what "
+        "the two steps have in common cannot be what is wrong.",
+        page.table(held),
+        [before, after],
+    )
+    return after, before, cause, causes, held, settings, wrong
+
+
+@app.cell
+def _(after, before, page, settings):
+    (seconds_before, step_before), (seconds_after, step_after) = (
+        settings[before.value],
+        settings[after.value],
+    )
+    compared = sc.compare(step_before, step_after)
+    terms = [
+        {
+            "term": name,
+            "before (s)": float(line.first),
+            "after (s)": float(line.second),
+            "difference (s)": float(line.difference),
+        }
+        for name, line in compared.time.items()
+    ]
+    page.show(
+        f"Measured, the second takes **{seconds_after - seconds_before:+.3f} s**; predicted, "
+        f"**{float(compared.step_time.difference):+.3f} s**, of which:",
+        page.table(terms),
+        mo.accordion({"all that `scaling compare` prints": mo.md(f"```\n{compared}\n```")}),
+    )
+    return (compared,)
+
+
+@app.cell
+def _(cause):
+    cause
+    return
+
+
+@app.cell
+def _(cause, causes, page, settings, wrong):
+    _found = causes.get(parts.chosen(cause), "")
+    _seconds, _step = settings[wrong]
+    calls = sum(int(line.count) for line in _step.collectives)
+    missing = (_seconds - float(_step.step_time)) / calls
+    page.reply(
+        _found == "calls",
+        "from two microbatches to sixteen neither the FLOPs change nor the bytes that are sent, "
+        "and in two microbatches these eight chips are predicted well: products and links are "
+        "right. What grows eightfold is the number of calls, kernels and exchanges that the host "
+        f"starts one by one. The model lacks {show(missing, 's')} for each of {calls:,} exchanges. "
+        "Whether the host is late or one of eight processes waits for another, two totals cannot "
+        "tell; a profile of the run can.",
+    )
+    return calls, missing
+
+
+@app.cell
+def _(page):
     without, _bytes = line_over_rates([3.0, 5.0], [1.0, 0.5])
-    climbed = sc.learn.collective_ladder("all-reduce", 2**30, cluster="dgx-h100")
-    beyond = climbed["measured"].value / climbed["fitted"].value
+    summed = sc.learn.collective_ladder("all-reduce", 2**30, cluster="dgx-h100")
+    beyond = summed["measured"].value / summed["fitted"].value
 
     def yours(ratio):
         """What a measured ratio says."""
@@ -201,14 +297,28 @@ def test_halving_the_cable_does_not_double_the_step(foretold, grew):
 
 
 @app.cell
+def test_the_wrong_prediction_lacks_what_is_paid_for_each_call(held, missing, settings):
+    """FLOPs and bytes are those of a step that is predicted well; calls are eight times as many."""
+    of = {name: step for name, (_, step) in settings.items()}
+    well, wrong_ = of["8 chips, 2 microbatches"], of["8 chips, 16 microbatches"]
+    moved = [sum(float(c.bytes * c.count) for c in one.collectives) for one in (well, wrong_)]
+    assert abs(moved[0] / moved[1] - 1) < 1e-9
+    assert abs(well.model_flops / wrong_.model_flops - 1) < 1e-9
+    assert abs(held[2]["predicted (s)"] / held[2]["measured (s)"] - 1) < 0.1
+    assert held[-1]["predicted (s)"] / held[-1]["measured (s)"] < 0.8
+    assert 1e-4 < missing < 1e-3
+    return
+
+
+@app.cell
 def test_measured_and_predicted_lie_together(steps):
     assert all(step.low <= step.median <= step.high for step in steps)
     return
 
 
 @app.cell
-def test_the_textbook_rung_is_the_prediction_without_what_hides(doubled, two):
-    assert abs(doubled / two["500Mbit"].predicted - 1) < 0.1
+def test_the_textbook_rung_is_the_prediction_without_what_hides(doubled, foretold):
+    assert abs(doubled / foretold - 1) < 0.1
     return
 
 

@@ -14,6 +14,7 @@ with app.setup:
     import marimo as mo
 
     import scaling as sc
+    from scaling.course.ladder.rungs import Rung, ladder
     from scaling.course.lessons import parts
     from scaling.meshes.units import format_rate, format_time
     from scaling.questions.page import show
@@ -42,18 +43,53 @@ questions stand before the first GPU hour: **does it fit, on which mesh, how lon
 
 
 @app.cell
-def _(field):
-    page = parts.opened(field)
+def _(batch, cluster, field, model, tokens):
+    devices = 512
+    planned = sc.plan(model, cluster=cluster, nodes=devices // 8, set=batch, top=6)
+    step = planned.plans[0].prediction
+    at = lambda mfu: float(
+        sc.learn.budget(model, tokens=tokens, cluster=cluster, nodes=devices // 8, mfu=mfu)
+    )
+    days = at(float(step.mfu)) / 86400
+    mistakes = (
+        *("backward", "remat", "sparse peak", "hours", "node for chip 8"),
+        f"peak for reached {1 / float(step.mfu):.4g}",
+    )
+    page = parts.opened(field, days, mistakes)
+    climbed = ladder(
+        f"days of {model} on {devices} H200",
+        "days",
+        page.guess,
+        (
+            Rung("bound", at(1.0) / 86400, "6 N D FLOPs at the peak of every chip"),
+            Rung("fitted", days, f"at an MFU of {step.mfu:.0%}, that of the best plan"),
+        ),
+    )
     nodes = mo.ui.dropdown(
         {f"{8 * n:,} GPUs": n for n in (16, 32, 64, 128)}, value="512 GPUs", label="devices"
     )
-    page.show("## The best mesh of each kind", nodes)
-    return nodes, page
+    page.show(
+        page.guessed,
+        page.derivation(
+            ("6*N", "FLOPs of a token: 2 forward, 4 backward for each of N parameters"),
+            ("F = 6*N*D", "of D tokens"),
+            ("R = devices * C * MFU", "FLOP/s that the cluster really does; C is a chip's peak"),
+            ("T = F / R", "seconds, without restarts and evaluation"),
+            ("hours = T * devices / 3600", "device hours, which are paid and take power"),
+            ("dollars = hours * price", "so money depends on the MFU, and hardly on the devices"),
+        ),
+        page.ladder(climbed),
+        "## The best mesh of each kind",
+        nodes,
+    )
+    return devices, nodes, page, planned
 
 
 @app.cell
-def _(batch, cluster, model, nodes):
-    found = sc.plan(model, cluster=cluster, nodes=nodes.value, set=batch, top=6)
+def _(batch, cluster, devices, model, nodes, planned):
+    found = planned
+    if 8 * nodes.value != devices:
+        found = sc.plan(model, cluster=cluster, nodes=nodes.value, set=batch, top=6)
     best = found.plans[0] if found.plans else None
     predictions = {plan.run.mesh: plan.prediction for plan in found.plans}
     return best, found, predictions
@@ -80,8 +116,8 @@ def _(best, cluster, found, model, nodes, page, predictions, tokens):
         f"run. The best, **{best.run.mesh}** with remat {best.run.remat}, takes "
         f"{format_time(best.prediction.step_time)} a step at an MFU of {best.prediction.mfu:.0%} "
         f"in {format_rate(best.prediction.memory.peak, 'B')}. {best.why}.",
-        f"## What it takes\n\nYou guessed **{page.guess:,.0f}** days; at that MFU it is "
-        f"**{show(float(budget), 's')}**. Prices are lists of a day; they drift.",
+        f"## What it takes\n\nAt that MFU it is **{show(float(budget), 's')}**. Prices are "
+        "those of a list on one day; they change.",
         page.table(rows_of_run),
         page.formula(budget),
     )
@@ -91,8 +127,8 @@ def _(best, cluster, found, model, nodes, page, predictions, tokens):
 @app.cell
 def _(batch, cluster, model, page):
     how = batch | {"remat": "selective", "batch.microbatches": 1}
-    ladder = sc.learn.step_ladder(model, cluster, 64, "data=8,fsdp=64", "analytic", how)
-    page.show("## The ladder of that step", page.ladder(ladder))
+    rungs_of_step = sc.learn.step_ladder(model, cluster, 64, "data=8,fsdp=64", "analytic", how)
+    page.show("## The ladder of that step", page.ladder(rungs_of_step))
     return
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import scaling.course.lessons.notebooks
 from scaling.course.lessons.lab3_testbed import why_not_here
+from scaling.course.quizzes.common_mistakes import diagnose, mistake
 from scaling.training.run_folder.metrics import read_metrics
 
 pytest.importorskip("marimo", reason="lessons are marimo notebooks: pip install '.[lessons]'")
@@ -72,6 +73,28 @@ def test_nothing_stands_below_the_guess_before_it_is_made(name, monkeypatch):
     shown = [html((output,)) for output in module.app.run()[0]]
     (field,) = [i for i, text in enumerate(shown) if parts.OPENS in text]
     assert not any(shown[field + 1 :]), f"{name} shows more than its question"
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_guess_that_betrays_a_mistake_is_told_it(name):
+    """Every notebook diagnoses its guess, and says nothing of the factor before the second try."""
+    asked = ran(name)[1]["page"].asked
+    answer, _ = asked.answer
+    assert answer and asked.mistakes
+    for one in map(mistake, asked.mistakes):
+        found = diagnose(answer * one.factor, answer, asked.tolerance, asked.mistakes)
+        back = diagnose(answer / one.factor, answer, asked.tolerance, asked.mistakes)
+        assert one in found.mistakes and one in back.mistakes, f"{name}: {one.name}"
+        assert one.sentence in found.hint and f"{one.factor:.3g}" not in found.hint.split("\n")[0]
+
+
+@pytest.mark.parametrize("name", LESSONS)
+def test_a_lesson_derives_its_formula_and_has_the_guess_on_a_ladder(name):
+    shown = html(ran(name)[0])
+    assert shown.count("<math>") >= 5 and "Why</" in shown
+    rungs = re.findall(r"<strong>(\w+)</strong></td>", shown)
+    assert "guess" in rungs and set(rungs) >= {"guess", "textbook"} or name == "lesson_13"
+    assert "none was given" not in shown
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
@@ -185,6 +208,55 @@ def test_without_a_guess_a_reader_is_stopped_and_a_script_is_not(monkeypatch):
     assert guessed("run", "2.5") == 2.5  # an executed page
     Field.value = 3
     assert guessed("run") == parts.chosen(Field) == 3.0
+
+
+@pytest.fixture
+def reader(monkeypatch):
+    """Somebody who reads a lesson: what they write, and what the cell that opens the page shows."""
+
+    class Stop(Exception):
+        pass
+
+    def stop(condition, output=None):
+        if condition:
+            raise Stop(getattr(output, "text", ""))
+
+    monkeypatch.setattr(parts.mo, "stop", stop)
+    monkeypatch.setattr(parts.mo, "cli_args", dict)
+    monkeypatch.setattr(parts, "_has_reader", lambda: True)
+    field = parts.guess("How many?", "tokens")
+
+    def writes(number, answer=137.0):
+        if number is not None:
+            field._update(number)
+        try:
+            return parts.opened(field, answer, ("both directions", "bits"))
+        except Stop as stopped:
+            return str(stopped)
+
+    return writes
+
+
+def test_a_wrong_first_guess_is_told_its_mistake_and_not_the_number(reader):
+    assert reader(None) == ""
+    said = reader(274)
+    assert "Too high" in said and "two directions" in said and "second guess" in said
+    assert "137" not in said and "factor of 2" not in said
+    page = reader(130)
+    assert page.tries == (274, 130) and page.guess == 130
+    assert "**274**, then **130**; it is **137 tokens**" in page.guessed
+    assert reader(50).tries == (130, 50)  # a third one changes what is shown
+
+
+def test_a_right_first_guess_opens_the_page_and_another_chip_does_not_close_it(reader):
+    assert reader(140).guessed == "You guessed **140**; it is **137 tokens**."
+    again = reader(None, answer=1000.0)  # the question is of another chip now
+    assert "bits were taken for bytes" not in again.guessed and "(-86%)" in again.guessed
+
+
+def test_a_second_wrong_guess_opens_the_page_with_its_mistake(reader):
+    assert "Too low, by more than a factor of ten" in reader(2)
+    assert "bits were taken for bytes" in reader(8 * 137).guessed
 
 
 @pytest.mark.parametrize("name", LESSONS[:1])

@@ -9,19 +9,12 @@ from hypothesis import strategies as st
 from scaling.course.quizzes.common_mistakes import KNOWN, diagnose, mistake
 from scaling.meshes.errors import InputError
 
-PARAMETERS = {
-    "ring": "ring 8",
-    "stages": "stages 8",
-    "experts": "experts 64",
-    "copies": "copies 4",
-    "layers": "layers 32",
-}
-
 
 @pytest.mark.parametrize("name", KNOWN)
 @given(answer=st.floats(1e-9, 1e18), way=st.sampled_from([1, -1]))
 def test_a_guess_off_by_a_mistake_is_told_that_mistake(name, answer, way):
-    text = PARAMETERS.get(name, name + " 4" * (name == "ratio of groups"))
+    numbered = KNOWN[name][0](3.0) != KNOWN[name][0](5.0)
+    text = name + " 5" * numbered
     verdict = diagnose(answer * mistake(text).factor ** way, answer, 0.01, [text])
     assert not verdict.right
     assert [found.name for found in verdict.mistakes] == [name]

@@ -1,0 +1,97 @@
+"""Formulas as MathML, which browsers draw without scripts, fonts or a network.
+
+    C / W * (X - 1) / X        T_comm = 4*D*F / W        B >= C / W
+
+A formula is that of `scaling.meshes.formula`, or several of them with =, ≈, <, > between them.
+`T_comm` has a subscript, names of Greek letters become letters, a product of symbols has no sign.
+"""
+
+import ast
+import re
+from html import escape
+
+GREEK = {"alpha": "α", "beta": "β"}
+SIGNS: dict[type, str] = {
+    ast.Add: "+", ast.Sub: "−", ast.Eq: "=", ast.Lt: "<", ast.LtE: "≤", ast.Gt: ">", ast.GtE: "≥",
+    ast.NotEq: "≈",
+}  # fmt: skip
+TIMES, NOTHING = "×", "\N{INVISIBLE TIMES}"
+
+
+def mathml(formula: str) -> str:
+    """Return a formula as a `math` element in one line.
+
+    Raises:
+        ValueError: it is no arithmetic.
+    """
+    equal = re.sub(r"(?<![<>=])=(?!=)", "==", formula).replace("≈", "!=")
+    return f"<math>{_drawn(ast.parse(equal, mode='eval').body, equal)}</math>"
+
+
+def _drawn(node: ast.AST, text: str) -> str:
+    """Return the element of one part of a formula."""
+    match node:
+        case ast.Constant():
+            return _number(ast.get_source_segment(text, node) or "")
+        case ast.Name(id=name):
+            return _symbol(name)
+        case ast.UnaryOp(op=ast.USub(), operand=inner):
+            return _row(_sign("−"), _drawn(inner, text))
+        case ast.BinOp(left=above, op=ast.Div(), right=below):
+            return f"<mfrac>{_drawn(above, text)}{_drawn(below, text)}</mfrac>"
+        case ast.BinOp(left=base, op=ast.Pow(), right=power):
+            return f"<msup>{_factor(base, text)}{_drawn(power, text)}</msup>"
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            sign = TIMES if _is_number(right) else NOTHING
+            return _row(_factor(left, text), _sign(sign), _factor(right, text))
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in SIGNS:
+            second = _factor(right, text) if isinstance(op, ast.Sub) else _drawn(right, text)
+            return _row(_drawn(left, text), _sign(SIGNS[type(op)]), second)
+        case ast.Compare(left=left, ops=ops, comparators=others):
+            pairs = zip(ops, others, strict=True)
+            rest = (_sign(SIGNS[type(op)]) + _drawn(one, text) for op, one in pairs)
+            return _row(_drawn(left, text), *rest)
+        case ast.Call(func=ast.Name(id="sqrt"), args=[inner]):
+            return f"<msqrt>{_drawn(inner, text)}</msqrt>"
+        case ast.Call(func=ast.Name(id=name), args=parts):
+            inside = _sign(",").join(_drawn(part, text) for part in parts)
+            return _row(_symbol(name), _sign("("), inside, _sign(")"))
+    raise ValueError(f"{ast.unparse(node)!r} is no arithmetic")
+
+
+def _factor(node: ast.AST, text: str) -> str:
+    """Return an element, in parentheses if it is a sum."""
+    drawn = _drawn(node, text)
+    is_sum = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub)
+    return _row(_sign("("), drawn, _sign(")")) if is_sum else drawn
+
+
+def _is_number(node: ast.AST) -> bool:
+    """True if what is drawn begins with a digit."""
+    while isinstance(node, ast.BinOp) and not isinstance(node.op, ast.Add | ast.Sub):
+        node = node.left
+    return isinstance(node, ast.Constant)
+
+
+def _symbol(name: str) -> str:
+    base, _, below = name.partition("_")
+    drawn = f"<mi>{escape(GREEK.get(base, base))}</mi>"
+    return (
+        f"<msub>{drawn}<mtext>{escape(below.replace('_', ' '))}</mtext></msub>" if below else drawn
+    )
+
+
+def _number(digits: str) -> str:
+    mantissa, _, power = digits.partition("e")
+    drawn = f"<mn>{mantissa}</mn>"
+    if not power:
+        return drawn
+    return _row(drawn, _sign(TIMES), f"<msup><mn>10</mn><mn>{int(power)}</mn></msup>")
+
+
+def _sign(sign: str) -> str:
+    return f"<mo>{escape(sign)}</mo>"
+
+
+def _row(*parts: str) -> str:
+    return f"<mrow>{''.join(parts)}</mrow>"
