@@ -25,7 +25,7 @@ def mathml(formula: str) -> str:
         ValueError: it is no arithmetic.
     """
     equal = re.sub(r"(?<![<>=])=(?!=)", "==", formula).replace("≈", "!=")
-    return f"<math>{_drawn(ast.parse(equal, mode='eval').body, equal)}</math>"
+    return f'<math displaystyle="true">{_drawn(ast.parse(equal, mode="eval").body, equal)}</math>'
 
 
 def _drawn(node: ast.AST, text: str) -> str:

@@ -261,7 +261,7 @@ class Page:
                 for given in answer.inputs
             )
             filled = mathml(substituted(answer.formula, numbers))
-            typeset = [f"{whose}{mathml(answer.formula)} = {filled}", meanings]
+            typeset = [f"{whose}{mathml(answer.formula)} = {filled}", f"with {meanings}."]
         page = {"all its numbers": mo.md(f"```\n{answer}\n```")}
         return self.show(line, *typeset, mo.accordion(page))
 
