@@ -1,11 +1,11 @@
 """The price of a program that was dumped elsewhere: its text is enough, JAX is not needed."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from scaling.api.calibrate import load_profile
+from scaling.api.hints import Branches, Kernels, Trips, as_hints
 from scaling.api.inputs import ClusterLike, MeshLike, Overrides, axis_sizes, cluster_for
 from scaling.api.pricing import Pricing, step_figures
 from scaling.api.public_api import entrance
@@ -14,7 +14,6 @@ from scaling.hlo.dump import dump_of, read_dump
 from scaling.hlo.mesh_fit import check_mesh
 from scaling.hlo.parse import UnknownHlo
 from scaling.hlo.reader import read_program
-from scaling.hlo.user_hints import KernelWork, Shares
 from scaling.meshes.bandwidths import Measured
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import axes_text
@@ -32,9 +31,9 @@ def predict_hlo(
     name: str = "",
     tokens: float | None = None,
     model_flops: float | None = None,
-    trips: Mapping[str, float] | None = None,
-    kernels: Mapping[str, KernelWork] | None = None,
-    branches: Mapping[str, Shares] | None = None,
+    trips: Trips | None = None,
+    kernels: Kernels | None = None,
+    branches: Branches | None = None,
     overrides: Overrides | None = None,
     calibration: Path | str | Profile | None = None,
     measured: Measured | None = None,
@@ -68,6 +67,7 @@ def predict_hlo(
             the whole of one.
     """
     figures = step_figures(what_if, tokens, model_flops, memory_fraction)
+    hints = as_hints(trips, kernels, branches)
     if isinstance(text, str) and "\n" in text:
         dump = dump_of(text)
     else:
@@ -82,8 +82,7 @@ def predict_hlo(
     place = cluster_for(dump.devices, cluster, nodes, overrides)
     profile, warnings = load_profile(place, calibration, measured=measured)
     try:
-        given: Mapping[str, Any] = {"trips": trips, "kernels": kernels, "branches": branches}
-        program = read_program(dump.text, axes, name or dump.name, dump.peak, **given)
+        program = read_program(dump.text, axes, name or dump.name, dump.peak, **hints)
     except UnknownHlo as error:
         raise InputError(f"{dump.title}: {error}") from None
     first = check_mesh(program, dump.axes, mesh is not None)

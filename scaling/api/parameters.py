@@ -52,12 +52,13 @@ SHARED: Mapping[str, str] = {
     "tokens": "tokens of one step, for tokens/s.",
     "model_flops": "FLOPs of one step on all devices, such as 6 x parameters x tokens, for MFU.",
     "trips": "how often loops run whose number of iterations is only known as they run, by a name "
-    'or by their line of code: {"decode.py:40": 512}.',
+    'or by their line of code: {"decode.py:40": 512}, or "decode.py:40=512".',
     "branches": "how often the branches of a conditional run, by its line of code: "
     '{"soap.py:12": 0.1} is the share of its runs with a true condition, "every=10" the same, and '
-    "[0.2, 0.3, 0.5] the share of each branch of a switch.",
+    '[0.2, 0.3, 0.5] the share of each branch of a switch; or texts, "soap.py:12=0.1".',
     "kernels": 'the work of custom kernels, by name: {"my_kernel": sc.Work(flops=1e12, '
-    'dtype="bf16")}; "local" for one that might communicate and does not.',
+    'dtype="bf16")}; "local" for one that might communicate and does not; or texts, '
+    '"my_kernel=1e12,bf16".',
     "memory_fraction": "share of a GPU's memory that XLA's pool is given; None: "
     "XLA_CLIENT_MEM_FRACTION of this environment, else 0.75, as in XLA.",
     "ideal": "give the textbook's figure: no latency, every link, unit and memory at its full "

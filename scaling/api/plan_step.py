@@ -10,6 +10,7 @@ from typing import Any
 
 from scaling.api.calibrate import load_profile
 from scaling.api.elsewhere import Outcome, predict_elsewhere, stop_if_elsewhere
+from scaling.api.hints import Branches, Kernels, Trips, as_hints
 from scaling.api.inputs import (
     ClusterLike,
     Overrides,
@@ -69,6 +70,9 @@ def plan_step(
     options: XlaOptions | None = None,
     tokens: float | None = None,
     model_flops: float | None = None,
+    trips: Trips | None = None,
+    kernels: Kernels | None = None,
+    branches: Branches | None = None,
     memory_fraction: float | None = None,
     overrides: Overrides | None = None,
     calibration: Path | str | Profile | None = None,
@@ -96,8 +100,9 @@ def plan_step(
         max: largest size of an axis, such as model=8.
         meshes: such as data=4,model=2; several are split by semicolons, or a sequence; all: each
             one over the axes is compiled, whatever `top`; None: the `top` best of those.
-        top: most meshes to compile. Where there are more, they are ranked first: by `like`, or by
-            the collectives of the most balanced meshes, which are compiled and rescaled.
+        top: how many meshes to compile, the best. Where there are more, they are ranked first: by
+            `like`, or by the collectives of the most balanced meshes, one more than there are axes,
+            which are compiled besides and rescaled.
         variants: settings that the function takes as keywords, and options of XLA, compiled for
             each mesh, such as remat=full,xla_gpu_enable_triton_gemm=false; several are split by
             semicolons, or a mapping of name -> {"remat": "full", "options": {...}}.
@@ -121,6 +126,7 @@ def plan_step(
     is_every = meshes == EVERY
     stated = [] if is_every else [axis_sizes(mesh) for mesh in several(meshes)]
     place = cluster_for(_most_devices(stated), cluster, nodes, overrides)
+    _check_devices(stated, place)
     candidates = stated or all_meshes(as_axes(axes, "--axes"), max or {}, place)
     top = len(candidates) if is_every else top
     every = as_options(options)
@@ -130,7 +136,7 @@ def plan_step(
     }
     calls = () if measured is None else measured_calls(measured)
     profile, _ = load_profile(place, calibration, measured=calls)
-    how = {"calibration": calibration, "measured": calls}
+    how = {"calibration": calibration, "measured": calls} | as_hints(trips, kernels, branches)
     figures = {"tokens": tokens, "model_flops": model_flops, "memory_fraction": memory_fraction}
 
     def outcomes(over: Sequence[Axes]) -> dict[tuple[str, str], Outcome]:
@@ -147,7 +153,7 @@ def plan_step(
         ranked_by = "the closed form of what it is like"
         seconds = {axes_text(m): _by_closed_form(like, m, place, profile) for m in candidates}
     elif len(candidates) > top:
-        chosen = sorted(candidates, key=imbalance)[: min(top, 1 + len(candidates[0]))]
+        chosen = sorted(candidates, key=imbalance)[: 1 + len(candidates[0])]
         found = outcomes(chosen)
         first = next(iter(settings))
         probes = [
@@ -158,7 +164,7 @@ def plan_step(
     if ranked_by:
         order = sorted(candidates, key=lambda m: seconds.get(axes_text(m), math.inf))
         known = {mesh for mesh, _ in found}
-        rest = [m for m in order if axes_text(m) not in known][: top - len(known)]
+        rest = [m for m in order[:top] if axes_text(m) not in known]
         found |= outcomes(rest)
     else:
         found = outcomes(chosen)
@@ -167,6 +173,21 @@ def plan_step(
     name = make.rpartition("/")[2] if isinstance(make, str) else getattr(make, "__name__", "make")
     plans = _ranked(found)
     return StepPlansResult(name, place, plans, left, ranked_by, time.monotonic() - start)
+
+
+def _check_devices(meshes: Sequence[Axes], place: Cluster) -> None:
+    """Raise InputError for a mesh that leaves devices idle: the plans are of all of them.
+
+    This machine's fake devices are as many as the largest mesh needs.
+    """
+    every = _most_devices(meshes) if place.virtual_devices else place.devices
+    for mesh in meshes:
+        if (count := math.prod(mesh.values())) != every:
+            fewer = f", or --override gpus_per_node={count}" * (count < place.devices_per_node)
+            raise InputError(
+                f"--meshes {axes_text(mesh)} has {count} devices, the plans are of {every}: write "
+                f"meshes of all of them{'' if place.virtual_devices else fewer}"
+            )
 
 
 def _most_devices(meshes: Iterable[Axes]) -> int:

@@ -27,8 +27,9 @@ from scaling.meshes.result import Result
 if TYPE_CHECKING:
     from scaling.pictures.shapes import Picture
 
-OTHER_NAMES = {flag: name for name, flag in FLAGS.items()}
-PARAMETERS = {**OTHER_NAMES, "from": "source", "scale": "nodes"}  # by the options of other names
+OTHER_NAMES = {flag: name for name, flag in FLAGS.items() if name == f"{flag}s"}  # as arguments
+# parameters by the options of other names
+PARAMETERS = {**{flag: name for name, flag in FLAGS.items()}, "from": "source", "scale": "nodes"}
 OPTIONAL = {"jax", "jaxlib", "flax", "optax", "orbax", "grain", "chex", "safetensors", "matplotlib"}
 NAMES: Mapping[Any, str] = {  # how messages call a type; others go by their own name
     int: "a whole number",
@@ -46,9 +47,12 @@ NAMES: Mapping[Any, str] = {  # how messages call a type; others go by their own
 # stands behind it: a number, a path, a quoted text, a mesh, a name with a dash, or a choice.
 VALUE = r"'[^']*'|[^\s;:)`]*[^\s,;:.)`]"
 PAIR = rf"[\w.]+=(?:{VALUE})"
+PLACE = r"[\w@%+:./-]+"  # of a loop, a conditional or a kernel, unquoted
 CHOICE = r"(?:compiled|cost|host|int8|last)\b|\w+-[\w-]+"
 OPTION = re.compile(
     rf"`[^`]*`|(?P<pairs>--(?P<table>set|override|option|fixed) {PAIR}(?: --(?P=table) {PAIR})*)"
+    rf"|--(?P<hint>trips|branches|local) (?:'(?P<quoted>[^']*)'|(?P<said>{PLACE}=(?:{VALUE})))"
+    rf"|--local (?P<local>{PLACE}(?<=\w))"
     rf"|--(?P<name>[a-z][a-z-]*)(?!\w)(?: (?P<value>{PAIR}|'[^']*'|{CHOICE}|\d(?:{VALUE})?))?"
 )
 
@@ -158,6 +162,8 @@ def in_python(message: str) -> str:
             pairs = re.findall(rf"--[a-z]+ ([\w.]+)=({VALUE})", hit["pairs"])
             name = PARAMETERS.get(hit["table"], hit["table"])
             return f"{name}={literal(name, dict(pairs))}"
+        if hit["hint"] or hit["local"]:
+            return _hint(hit["hint"] or "local", hit["quoted"] or hit["said"] or hit["local"])
         if not hit["name"]:
             return hit[0]
         name = PARAMETERS.get(hit["name"], hit["name"].replace("-", "_"))
@@ -168,6 +174,16 @@ def in_python(message: str) -> str:
         return f"{name}={value if is_plain else repr(value)}"
 
     return OPTION.sub(parameter, message).replace(" MODEL", " model")
+
+
+def _hint(option: str, text: str) -> str:
+    """Return `--branches soap.py:12=0.1` as `branches={'soap.py:12': 0.1}`, `...` for other words."""
+    key, _, value = text.partition("=")
+    if option == "local":
+        value = "Work(flops=..., dtype=...)" if value else "'local'"
+    elif not re.fullmatch(r"[\d.]+", value):
+        value = "[...]" if "," in value else "..."
+    return f"{PARAMETERS.get(option, option)}={{{key!r}: {value}}}"
 
 
 def alternatives(hint: Any) -> tuple[Any, ...]:

@@ -16,7 +16,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-FLAGS = {"overrides": "override", "options": "option"}  # options of another name than the parameter
+# options of another name than the parameter
+FLAGS = {"overrides": "override", "options": "option", "kernels": "local"}
 PAIRS = (
     "set",
     "overrides",

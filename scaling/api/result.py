@@ -86,7 +86,7 @@ class PredictionResult(Result, Prediction):
         """What the page says of the program, beside its figures and what may be wrong with them."""
         added = [f"{n}={f'{v}'.lower()}" for n, v in self.pricing.added_options.items()]
         text = (
-            f"compiled with {', '.join(added)}, which you have not set; --option sets others "
+            f"compiled with {', '.join(added)}, which you have not set so; --option sets others "
             "(autotuning needs the GPU)"
         )
         return tuple(map(in_callers_words, (*self.pricing.notes, *[text] * bool(added))))
@@ -286,7 +286,8 @@ class PredictionResult(Result, Prediction):
             gain = f", {now / before - 1:+.1%}" if before else ""
             times = f"{format_time(now)} a step instead of {format_time(before)}"
             lines.append(f"with the change: {times}{gain}")
-        return page(self, ", ".join(where), "\n".join(lines), self.notes[first:])
+        shown = page(self, ", ".join(where), "\n".join(lines), self.notes[first:])
+        return in_callers_words(shown)
 
     def line(self) -> str:
         where = f"{self.mesh} of {self.cluster.name}"
@@ -298,7 +299,7 @@ class PredictionResult(Result, Prediction):
 
         more = [("note", text) for text in self.notes]
         more += [("next", advice.text) for advice in self.step_advice]
-        return html(self, f"{self.mesh} of {self.cluster.name}", more)
+        return html(self, f"{self.mesh} of {self.cluster.name}", more, in_callers_words)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, PredictionResult) and self.to_dict() == other.to_dict()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaling.api.calibrate import load_profile
+from scaling.api.hints import Branches, Kernels, Trips, as_hints
 from scaling.api.inputs import (
     ClusterLike,
     MeshLike,
@@ -24,7 +25,6 @@ from scaling.api.pricing import Pricing, step_figures
 from scaling.api.public_api import entrance
 from scaling.api.result import PredictionResult, priced_result
 from scaling.compile.quiet import quiet
-from scaling.hlo.user_hints import KernelWork, Shares
 from scaling.meshes.bandwidths import Measured
 from scaling.meshes.errors import InputError, nearest
 from scaling.meshes.shape import MeshShape
@@ -48,9 +48,9 @@ def predict_step(
     name: str = "step",
     tokens: float | None = None,
     model_flops: float | None = None,
-    trips: Mapping[str, float] | None = None,
-    kernels: Mapping[str, KernelWork] | None = None,
-    branches: Mapping[str, Shares] | None = None,
+    trips: Trips | None = None,
+    kernels: Kernels | None = None,
+    branches: Branches | None = None,
     overrides: Overrides | None = None,
     calibration: Path | str | Profile | None = None,
     measured: Measured | None = None,
@@ -96,6 +96,7 @@ def predict_step(
         InputError: not a jitted function, arguments that do not fit it, a mesh of another cluster.
     """
     figures = step_figures(what_if, tokens, model_flops, memory_fraction)
+    hints = as_hints(trips, kernels, branches)
     _import_jax()
     _check_keywords(step, step_kwargs, keywords)
     words = {**keywords, **(step_kwargs or {})}
@@ -109,9 +110,7 @@ def predict_step(
     made = staged(step, arguments, words, stated, mesh, as_options(options))
     place = cluster_for(devices_of(made), cluster, nodes, overrides)
     profile, warnings = load_profile(place, calibration, measured=measured)
-    hints = {"trips": trips, "kernels": kernels, "branches": branches}
-    given = {name: said for name, said in hints.items() if said}
-    program, text = program_of(made, place, name, estimates, given)
+    program, text = program_of(made, place, name, estimates, hints)
     write_text(dump_hlo, text)
     added = dict(getattr(made, "added", {}))
     figures |= {"warnings": tuple(warnings), "added_options": added, "text": text}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from scaling.api.inputs import MeshLike
-from scaling.api.public_api import entrance
+from scaling.api.public_api import entrance, in_callers_words
 from scaling.api.runs import RunLike, Settings, load_trained
 from scaling.compile.quiet import quiet
 from scaling.meshes.errors import InputError
@@ -277,7 +277,7 @@ def predict_first(plan: "Plan", training: "Training", folder: Path) -> "Predicte
         [
             f"predicted: {step_words(prediction, ' a step')}, "
             f"{format_memory(prediction.memory.peak)} on each device; {prediction.bottleneck}",
-            *open_lines(prediction),
+            *map(in_callers_words, open_lines(prediction)),
             *(f"warning: {text}" for text in prediction.warnings),
         ]
     )

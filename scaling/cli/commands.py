@@ -24,6 +24,13 @@ GROUPS: Mapping[str, tuple[str, ...]] = {  # in this order in the help
     ),
     "learn": ("learn", "testbed"),
 }
+HINTS: Mapping[str, str] = {  # what is said about a program, as a command line has it
+    "trips": "how often a loop runs whose trips only the run tells, such as decode.py:40=512.",
+    "branches": "how often the branches of a conditional run: soap.py:12=0.1, the share of its "
+    "runs with a true condition, or soap.py:12=every=10; of a switch one for each, 0.2,0.3,0.5.",
+    "kernels": "NAME=FLOPS,FORMAT of a custom kernel that talks to no other device, such as "
+    "my_kernel=1e12,bf16; without a format they are vector arithmetic; NAME alone: by its bytes.",
+}
 QUESTION, OWN = "scaling.cli.show:answer", "scaling.cli.show:exit_code"
 GENERATED: Mapping[str, Generated] = {
     "train": Generated(
@@ -73,8 +80,9 @@ GENERATED: Mapping[str, Generated] = {
         "scaling.cli.price:price",
         summary="Price a step that is not ours: one that a script makes, or a program that XLA "
         "dumped.",
-        hidden=("text", "name", "kernels"),
+        hidden=("text", "name"),
         first=("hlo", "cluster", "nodes", "mesh"),
+        texts=HINTS,
     ),
     "diff": Generated(
         "diff",
@@ -88,7 +96,10 @@ GENERATED: Mapping[str, Generated] = {
         ("make",),
         "scaling.cli.show:plotted",
         first=("cluster", "nodes", "axes", "max", "meshes", "variants", "top", "like"),
-        texts={"plot": "write a picture of the plans' step times, by term (.png or .svg)."},
+        texts={
+            **HINTS,
+            "plot": "write a picture of the plans' step times, by term (.png or .svg).",
+        },
     ),
     "plan": Generated(
         "plan",

@@ -46,7 +46,9 @@ METAVARS = {  # by flag, or by function and flag
     **dict.fromkeys(("dtype", "kv", "compute", "output"), "FORMAT"),
 }
 # As well as what is annotated as a tuple of texts.
-REPEATED = ("set", "overrides", "options", "what_if", "data", "fixed")
+REPEATED = (
+    *("set", "overrides", "options", "what_if", "data", "fixed", "trips", "branches", "kernels"),
+)
 # Options of earlier versions, by command and flag, and what does now what they did.
 REMOVED = dict.fromkeys(
     ("eval choices", "eval chat"), "lm-eval asks questions: docs/howto.md, Use a trained model"
@@ -168,11 +170,16 @@ def parse_command(name: str, face: Generated, words: Sequence[str]) -> Command |
     try:
         values = {o: o.value(typed[o.parameter]) for o in options}
     except InputError as error:
-        raise InputError(f"{error}; see scaling {name} --help") from None
+        raise InputError(f"{error}; see {_called(name)} --help") from None
     asked = {
         o.parameter: value for o, value in values.items() if not o.is_extra and value != o.default
     }
     return Command(face, asked, {o.parameter: value for o, value in values.items() if o.is_extra})
+
+
+def _called(name: str) -> str:
+    """Return a command as it is typed: `scaling price`; a notebook's `%%price` is one itself."""
+    return name if name.startswith("%%") else f"scaling {name}"
 
 
 def _typed(name: str, options: Sequence[Option], words: Sequence[str]) -> Mapping[str, list[str]]:
@@ -182,7 +189,7 @@ def _typed(name: str, options: Sequence[Option], words: Sequence[str]) -> Mappin
     """
     by_flag = {option.flag: option for option in options if not option.is_positional}
     unknown = lambda word: InputError(
-        f"scaling {name} has no option {word}; "
+        f"{_called(name)} has no option {word}; "
         + (REMOVED.get(f"{name} {word[2:]}") or nearest(word, list(by_flag)))
     )
     typed: dict[str, list[str]] = {option.parameter: [] for option in options}
@@ -201,12 +208,12 @@ def _typed(name: str, options: Sequence[Option], words: Sequence[str]) -> Mappin
         else:
             option = by_flag[flag]
             if not option.metavar and is_joined:
-                raise InputError(f"{flag} takes no value; see scaling {name} --help")
+                raise InputError(f"{flag} takes no value; see {_called(name)} --help")
             if option.metavar and not is_joined:
                 value = next(rest, "--")
                 if value.startswith("--"):
                     raise InputError(
-                        f"{flag} needs a value, {flag}={option.metavar}; see scaling {name} --help"
+                        f"{flag} needs a value, {flag}={option.metavar}; see {_called(name)} --help"
                     )
             typed[option.parameter].append(value if option.metavar else flag)
     for option in (o for o in options if o.is_positional):
@@ -214,7 +221,7 @@ def _typed(name: str, options: Sequence[Option], words: Sequence[str]) -> Mappin
         typed[option.parameter], free = free[:count], free[count:]
     if free:
         taken = " ".join(o.flag for o in options if o.is_positional) or "no arguments"
-        raise InputError(f"scaling {name} takes {taken}; what is {free[0]!r}?")
+        raise InputError(f"{_called(name)} takes {taken}; what is {free[0]!r}?")
     return typed
 
 
@@ -230,13 +237,13 @@ def _help(name: str, face: Generated, options: Sequence[Option]) -> str:
     positional = [option.flag for option in options if option.is_positional]
     summary = face.summary or summary_of(inspect.getdoc(function_of(face.function)))
     parser = argparse.ArgumentParser(
-        prog=f"scaling {name}",
-        usage=" ".join([f"scaling {name} [-h] [OPTIONS]", *positional]),
+        prog=_called(name).replace("%", "%%"),  # which argparse replaces
+        usage=" ".join([f"{_called(name)} [-h] [OPTIONS]", *positional]).replace("%", "%%"),
         description=f"{summary}\n\nExample: {face.example}",
         formatter_class=partial(_Help, max_help_position=26),
     )
     for option in options:
-        text = option.text.replace("%", "%%")  # which argparse replaces
+        text = option.text.replace("%", "%%")
         if option.is_positional:
             parser.add_argument(option.parameter, metavar=option.flag, help=text)
         elif option.metavar:

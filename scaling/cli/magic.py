@@ -11,6 +11,7 @@ import sys
 from typing import Any
 
 import scaling as sc
+from scaling.cli.commands import HINTS, OWN
 from scaling.cli.generated import Generated, parse_command
 from scaling.meshes.errors import InputError
 
@@ -33,14 +34,17 @@ def priced_cell(line: str, cell: str, names: dict[str, Any]) -> Any:
     """The price of the call that a cell ends with; what stands before it is run.
 
     Args:
-        line: options, as of `scaling price`: --cluster, --nodes, --mesh, --tokens, --what-if.
+        line: options, as of `scaling price`; %%price --help prints them, and runs nothing.
         names: of the notebook, which the cell sees and adds to.
 
     Raises:
         InputError: an option that there is not, no call at the end, a step without a price.
     """
-    face = Generated("scaling.cli.magic:options", "%%price --cluster dgx-h100", ())
-    command = parse_command("price", face, shlex.split(line))
+    example = "%%price --cluster dgx-h100, and below it a cell that ends with step(x, y)"
+    face = Generated("scaling.cli.magic:options", example, (), OWN, texts=HINTS)
+    command = parse_command("%%price", face, shlex.split(line))
+    if command is None:
+        return None
     body = ast.parse(cell, CELL).body
     last = body.pop() if body else None
     if not (isinstance(last, ast.Expr) and isinstance(last.value, ast.Call)):
@@ -53,7 +57,7 @@ def priced_cell(line: str, cell: str, names: dict[str, Any]) -> Any:
     )
     given = {**names, TAKEN: lambda *arguments, **keywords: (arguments, keywords)}
     (step, *arguments), keywords = eval(compile(ast.Expression(call), CELL, "eval"), given)
-    return command and sc.predict_step(step, *arguments, step_kwargs=keywords, **command.given)
+    return sc.predict_step(step, *arguments, step_kwargs=keywords, **command.given)
 
 
 def options(
@@ -63,5 +67,16 @@ def options(
     mesh: str | None = None,
     tokens: float | None = None,
     what_if: tuple[str, ...] = (),
+    trips: tuple[str, ...] = (),
+    branches: tuple[str, ...] = (),
+    kernels: tuple[str, ...] = (),
+    options: tuple[str, ...] = (),
 ) -> None:
-    """Price the call that a notebook's cell ends with, which is not made."""
+    """Price the call that a notebook's cell ends with, which is not made.
+
+    Args:
+        cluster: catalogue name (`scaling cluster list`) or TOML file.
+        nodes: number of hosts; None: as many as the mesh needs.
+        mesh: axes of any names, outermost first, for a step whose arguments carry no mesh:
+            data=8,model=8; None: that of the arguments, else one device.
+    """

@@ -15,9 +15,6 @@ def price(
     *,
     hlo: Path | None = None,
     cluster: str | None = None,
-    trips: tuple[str, ...] = (),
-    branches: tuple[str, ...] = (),
-    local: tuple[str, ...] = (),
     option: tuple[str, ...] = (),
     save: Path | None = None,
     against: Path | None = None,
@@ -39,11 +36,6 @@ def price(
             finds them in jax.devices().
         hlo: XLA's dump *after_optimizations.txt, or a folder of dumps; needs no JAX.
         cluster: catalogue name or TOML file.
-        trips: how often a loop runs whose trips only the run tells, such as decode.py:40=512.
-        branches: how often the branches of a conditional run: soap.py:12=0.1, the share of its runs
-            with a true condition, or soap.py:12=every=10; of a switch one for each, 0.2,0.3,0.5.
-        local: NAME=FLOPS of a custom kernel that talks to no other device; NAME alone: by its
-            bytes.
         option: an option of XLA, such as xla_gpu_enable_triton_gemm=false; before those of jax.jit,
             of XLA_FLAGS, and of this project.
         save: write the price with its classes of operations, lines of code and buffers, as the base
@@ -96,10 +88,6 @@ def price(
         from scaling.api.profile import compared, recorded_profile
 
         recorded = recorded_profile(compare, cluster, steps)
-    pairs = (_pair("--trips", text) for text in trips)
-    options["trips"] = {key: _number(f"--trips {key}", n) for key, n in pairs}
-    options["branches"] = dict(map(_shares, branches))
-    options["kernels"] = dict(map(_kernel, local))
     if hlo is not None:
         prediction: Any = sc.predict_hlo(hlo, cluster, **options)
     else:
@@ -116,32 +104,3 @@ def price(
         prediction, json, explain, trace, pictures, beside, advice=held is None, held=held
     )
     return EXCEEDED if held is not None and held.exceeded else 0
-
-
-def _pair(option: str, text: str) -> tuple[str, str]:
-    key, _, value = text.partition("=")
-    if not key or not value:
-        raise InputError(f"{option} {text}: write NAME=NUMBER")
-    return key, value
-
-
-def _shares(text: str) -> tuple[str, Any]:
-    """The name of a conditional, and how often its branches run."""
-    key, value = _pair("--branches", text)
-    if value.startswith("every="):
-        return key, value
-    shares = [_number(f"--branches {key}", share) for share in value.split(",")]
-    return key, shares if len(shares) > 1 else shares[0]
-
-
-def _number(option: str, value: str) -> float:
-    try:
-        return float(value)
-    except ValueError:
-        raise InputError(f"{option}={value}: {value!r} is no number") from None
-
-
-def _kernel(text: str) -> tuple[str, Any]:
-    """The name and the work of a kernel that talks to no other device."""
-    name, equals, flops = text.partition("=")
-    return name, sc.Work(flops=_number(f"--local {name}", flops)) if equals else "local"

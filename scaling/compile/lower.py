@@ -114,9 +114,21 @@ def lower(
     asked = {**xla_flags(), **jitted_options(staged.lowered), **(options or {})}
     own = compiler_options(over.devices.flat[0].platform, xla=asked)
     if not is_present(over):
+        _check_without_device(options or {})
         own |= WITHOUT_DEVICE
     added = {name: value for name, value in own.items() if f"{asked.get(name)}" != f"{value}"}
     return Lowered(staged.lowered, over, own, added, staged.kernels)
+
+
+def _check_without_device(options: Options) -> None:
+    """Raise InputError for an option of the call that no compile without a GPU can take."""
+    for name, only in WITHOUT_DEVICE.items():
+        if f"{options.get(name, only)}" != f"{only}":
+            raise InputError(
+                f"--option {name}={options[name]}: XLA would time kernels on a GPU, and none is "
+                f"here; leave it out: {only} is set. The dump of a real run has the kernels that "
+                "were chosen: price it with --hlo"
+            )
 
 
 def compile_text(lowered: Lowered, estimates: bool = False) -> CompiledText:

@@ -13,16 +13,19 @@ import contextlib
 import math
 import re
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import jax
+from jax.extend.core import Jaxpr
 from jax.sharding import Mesh
 
 from scaling.compile.jax_internals import devices_of, tracing_for_absent_devices, without_callbacks
+from scaling.compile.kernel_work import Equation, inner_bodies, open_body
 from scaling.compile.pallas import traced_kernels
 from scaling.compile.pretend.devices import is_absent
 from scaling.compile.pretend.pmap import is_mapped
@@ -37,6 +40,11 @@ ARRAYS = jax.Array | jax.ShapeDtypeStruct
 # How jax says that a step names other devices than those of the mesh that is set
 OTHER_DEVICES = ("incompatible devices", "should match the mesh")
 CONTEXTS = contextlib.__file__
+NOT_FOR_GPUS = re.compile(
+    r"for primitive '(\w+)' not found for platform (?:cuda|rocm)"
+)  # jax's words
+# Primitives whose lowering asks a library of a GPU for its version, and that library's name
+ASKS_LIBRARY = {"eig": "cusolver"}
 UNNAMED = "devices"  # the axis of a program that names none
 
 
@@ -148,6 +156,8 @@ def _lower(step: Any, arguments: Any, keywords: Any, mesh: Mesh | None) -> Stage
     """
     try:
         return _lower_as_given(step, arguments, keywords, mesh)
+    except InputError:
+        raise
     except Exception as error:
         given = (arguments, keywords)
         if any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(given)):
@@ -162,7 +172,12 @@ def _lower_as_given(step: Any, arguments: Any, keywords: Any, mesh: Mesh | None)
     with tracing_for_absent_devices(), jax.set_mesh(mesh) if mesh else nullcontext():
         if hasattr(step, "trace"):
             traced = step.trace(*arguments, **keywords)
-        lowered = traced.lower() if traced else step.lower(*arguments, **keywords)
+        try:
+            lowered = traced.lower() if traced else step.lower(*arguments, **keywords)
+        except Exception as error:
+            if hasattr(traced, "jaxpr") and (refused := _not_for_gpus(traced.jaxpr, str(error))):
+                raise InputError(refused) from error
+            raise
     lowered = without_callbacks(getattr(lowered, "lowered", lowered))
     kernels = traced_kernels(traced.jaxpr) if hasattr(traced, "jaxpr") else ()
     return Staged(lowered, _mesh_over(lowered, mesh), kernels)
@@ -194,16 +209,53 @@ def _what_failed(step: Any, error: Exception) -> str:
     """One line: the error, and the innermost line of the caller's own code."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     first = lines[0] if lines else type(error).__name__
-    ours = (str(Path(__file__).parent), str(Path(jax.__file__).parent), "/site-packages/", CONTEXTS)
-    frames = traceback.extract_tb(error.__traceback__)
-    theirs = [f for f in frames if not any(part in f.filename for part in ours)]
-    last = f" ({theirs[-1].filename}:{theirs[-1].lineno})" if theirs else ""
-    advice = ""
+    place = _own_line(error.__traceback__)
+    last, advice = f" ({place})" if place else "", ""
     if "mesh" in first and ("PartitionSpec" in first or "not found" in first):
         advice = '; say on which mesh it runs: mesh="data=8"'
     elif is_mapped(step):
         advice = "; jax.pmap takes the cluster's devices inside `with sc.pretend(cluster, nodes):`"
     return f"the step cannot be lowered: {type(error).__name__}: {first}{last}{advice}"
+
+
+def _own_line(where: TracebackType | None) -> str:
+    """Return the innermost line of the caller's own code as FILE:LINE; "" if there is none."""
+    ours = (str(Path(__file__).parent), str(Path(jax.__file__).parent), "/site-packages/", CONTEXTS)
+    frames = traceback.extract_tb(where)
+    theirs = [f for f in frames if not any(part in f.filename for part in ours)]
+    return f"{theirs[-1].filename}:{theirs[-1].lineno}" if theirs else ""
+
+
+def _not_for_gpus(traced: Any, said: str) -> str:
+    """Return a message about the operation that jax cannot lower here; "": it is not that."""
+    unknown = NOT_FOR_GPUS.search(said)
+    names = {unknown[1]} if unknown else {p for p, name in ASKS_LIBRARY.items() if name in said}
+    chain = _chain_to(names, open_body(traced))
+    if not chain:
+        return ""
+    name = chain[-1].primitive.name
+    recorded = (e.source_info.traceback for e in reversed(chain))
+    places = (_own_line(found.as_python_traceback()) for found in recorded if found)
+    place = next(filter(None, places), "")
+    where = f"{name}{f' at {place}' if place else ''} cannot be lowered for GPUs"
+    advice = "compute it outside of the step, or of a symmetric matrix by jnp.linalg.eigh"
+    if unknown:
+        return f"{where}: jax has no kernel of it; {advice}"
+    return (
+        f"{where} that are not here: jax asks {ASKS_LIBRARY[name]} for its version, which needs a "
+        f"GPU; {advice}, or price the dump of a real run with --hlo"
+    )
+
+
+def _chain_to(names: Collection[str], body: Jaxpr) -> list[Equation]:
+    """Return the first operation of such a name, after those that it is inside of."""
+    for equation in body.eqns:
+        if equation.primitive.name in names:
+            return [equation]
+        for inner in inner_bodies(equation):
+            if found := _chain_to(names, inner):
+                return [equation, *found]
+    return []
 
 
 def check_no_arguments(arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:

@@ -189,8 +189,8 @@ def _suspicion(instruction: Instruction) -> str:
         for pattern, reason in TARGETS.items():
             if re.search(pattern, target):
                 name = target.strip('"')
-                local = f"kernels={{{name!r}: 'local'}} (--local {name})"
-                return f"({name}) {reason}; if it talks to no other device, say so: {local}"
+                say = f"say so: --local {name}"
+                return f"({name}) {reason}; if it talks to no other device, {say}"
     for name in ("replica_groups", "source_target_pairs", "channel_id"):
         if name in instruction.attributes and instruction.attribute(name) is not None:
             return f"({opcode}) has {name}, so it communicates in a way that is not known"

@@ -38,6 +38,7 @@ EVERY = re.compile(r"every=(\d+\.?\d*)")
 SUM_ERROR = 1e-3  # of shares that are written with three digits
 MOSAIC = "mosaic_gpu"  # how the target of its kernels begins
 SHOWN = 5  # names in a message
+OPTIONS = {"trips": "--trips", "kernels": "--local", "branches": "--branches"}  # in messages
 
 
 @dataclass(frozen=True)
@@ -98,17 +99,17 @@ class UserHints:
     def __post_init__(self) -> None:
         for name, trips in self.trips.items():
             _check_name(name, "trips")
-            _check_number(trips, f"trips: {name!r}", MOST_TRIPS)
+            _check_number(trips, f"--trips: {name!r}", MOST_TRIPS)
         for name, work in self.kernels.items():
             _check_name(name, "kernels")
             if not isinstance(work, Work) and work != LOCAL:
                 raise InputError(
-                    f"kernels: {name!r} is given {work!r}; write Work(flops=..., dtype='bf16') "
+                    f"--local: {name!r} is given {work!r}; write Work(flops=..., dtype='bf16') "
                     f"or {LOCAL!r}, for a kernel that talks to no other device"
                 )
         for name, shares in self.branches.items():
             _check_name(name, "branches")
-            _shares(shares, f"branches: {name!r}")
+            _shares(shares, f"--branches: {name!r}")
 
     def trips_of(self, loop: Instruction, place: str) -> float | None:
         """How often a loop runs; None: not said."""
@@ -124,10 +125,10 @@ class UserHints:
         key = self._key_of("branches", self.branches, conditional, place)
         if key is None:
             return ()
-        found, count = _shares(self.branches[key], f"branches: {key!r}"), len(conditional.blocks)
+        found, count = _shares(self.branches[key], f"--branches: {key!r}"), len(conditional.blocks)
         if len(found) != count:
             raise InputError(
-                f"branches: {key!r} has {count} branches, and {self.branches[key]!r} says how "
+                f"--branches: {key!r} has {count} branches, and {self.branches[key]!r} says how "
                 f"often {len(found)} run: write {count} shares that sum to 1"
             )
         return found
@@ -186,7 +187,8 @@ class UserHints:
             if unused:
                 names = ", ".join(list(self.asked[argument])[:SHOWN]) or "none"
                 raise InputError(
-                    f"{argument}: the program has no {what} {unused[0]!r}; there are: {names}"
+                    f"{OPTIONS[argument]}: the program has no {what} {unused[0]!r}; there are: "
+                    f"{names}"
                 )
 
 
@@ -199,7 +201,9 @@ def kernel_name(call: Instruction) -> str:
 
 def _check_name(name: Any, argument: str) -> None:
     if not isinstance(name, str) or not name:
-        raise InputError(f"{argument}: {name!r} is no name; write the one that the page shows")
+        raise InputError(
+            f"{OPTIONS[argument]}: {name!r} is no name; write the one that the page shows"
+        )
 
 
 def _shares(given: Any, where: str) -> tuple[float, ...]:

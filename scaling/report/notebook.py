@@ -14,10 +14,16 @@ from scaling.simulate.prediction import Prediction
 WIDTH = 560  # pixels of a bar with its legend
 
 
-def html(prediction: Prediction, where: str, more: Sequence[tuple[str, str]] = ()) -> str:
+def html(
+    prediction: Prediction,
+    where: str,
+    more: Sequence[tuple[str, str]] = (),
+    say: Callable[[str], str] = str,
+) -> str:
     """Return a table with the main figures, a bar of the step's time and one of the memory.
 
-    `more`: rows after these, each a name and a text.
+    `more`: rows after these, each a name and a text. `say` puts options of a command line into the
+    caller's words.
     """
     memory = prediction.memory
     terms = [(words, getattr(prediction.time, name)) for name, words in TIME_TERMS.items()]
@@ -25,7 +31,7 @@ def html(prediction: Prediction, where: str, more: Sequence[tuple[str, str]] = (
     tokens, mfu, hfu = rate_words(prediction)
     rows = [
         ("step", step_words(prediction)),
-        *(("open", escape(text)) for text in open_lines(prediction)),
+        *(("open", escape(say(text))) for text in open_lines(prediction)),
         ("tokens/s", tokens or "-"),
         ("MFU, HFU", f"{mfu or '-'}, {hfu or '-'}"),
         ("time", _bar(terms, None, format_time)),

@@ -4,6 +4,7 @@ llama3-70b on fsdp=64,tensor=8 of dgx-h100, 512 devices, compiled program, datas
 step 17.5 s (13.5 s to 22.8 s), 240,000 tokens/s, MFU 45.2% (full attention; --causal-flops ...
 """
 
+import shlex
 from collections.abc import Sequence
 
 from scaling.meshes.catalog.figures import PEAKS
@@ -132,12 +133,12 @@ def _conditional(part: Conditional) -> str:
         )
     said, which = "0.1", "the share of its runs with a true condition"
     if len(part.branches) != 2:
-        said, which = "[...]", "the share of each branch"
+        said, which = "SHARE,SHARE", "the share of each branch"
     return (
         f"assumed: the conditional at {part.place} takes its longest branch, "
         f"{format_time(float(part.longest))} a step; the low end is of its shortest, "
-        f"{format_time(float(part.shortest))}: give branches={{{part.place!r}: {said}}}, {which} "
-        f"(branches: {each or 'not alike'})"
+        f"{format_time(float(part.shortest))}: give "
+        f"{_option('branches', part.place, said)}, {which} (branches: {each or 'not alike'})"
     )
 
 
@@ -146,21 +147,26 @@ def _unknown(part: UnknownPart) -> str:
     if part.kind == "loop":
         return (
             f"counted once: the loop at {part.name}, {least}; nobody knows how often it runs: "
-            f"give trips={{{part.name!r}: ...}}"
+            f"give {_option('trips', part.name, 'N')}"
         )
     if part.kind == "format":
         key, count = (
             f"peak_{part.name}",
             f"{format_calls(part.calls)} product{'s' * (part.calls != 1)}",
         )
-        advice = f": give overrides={{{key!r}: ...}}" if key in PEAKS else ""
+        advice = f": give --override {key}=X" if key in PEAKS else ""
         return f"not priced: {count} in {part.name}, at least {least}; no rate is known{advice}"
     calls = f"{format_calls(part.calls)} call{'s' * (part.calls != 1)}"
     first = part.name.split(", ")[0]
     return (
         f"not priced: {calls} of {part.name}, at least {least}: "
-        f"give kernels={{{first!r}: Work(flops=..., dtype=...)}}"
+        f"give {_option('local', first, 'FLOPS,FORMAT')}"
     )
+
+
+def _option(name: str, key: str, value: str) -> str:
+    """`--trips decode.py:40=N`, as a shell takes it."""
+    return f"--{name} {shlex.quote(f'{key}={value}')}"
 
 
 def _time(prediction: Prediction) -> str:

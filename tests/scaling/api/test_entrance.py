@@ -439,6 +439,13 @@ def test_a_whole_float_is_a_size_of_an_axis():
         ("--mesh data=2,fsdp=4, or --nodes", "mesh='data=2,fsdp=4', or nodes"),
         ("XLA_FLAGS=--xla_dump_to=DIR", "XLA_FLAGS=--xla_dump_to=DIR"),
         ("(--set a.b=1 --set c=x)", "(set={'a.b': 1, 'c': 'x'})"),
+        ("give --trips a/decode.py:40=N: so", "give trips={'a/decode.py:40': ...}: so"),
+        ("--trips 'jit(f)/while=N'", "trips={'jit(f)/while': ...}"),
+        ("--branches soap.py:12=0.1, or", "branches={'soap.py:12': 0.1}, or"),
+        ("--branches a.py:7=SHARE,SHARE, the", "branches={'a.py:7': [...]}, the"),
+        ("--local mha=FLOPS,FORMAT", "kernels={'mha': Work(flops=..., dtype=...)}"),
+        ("say so: --local mosaic_gpu", "say so: kernels={'mosaic_gpu': 'local'}"),
+        ("--local: 'f' is given", "kernels: 'f' is given"),
     ],
 )
 def test_options_become_parameters_and_commands_stay(message, words):

@@ -12,6 +12,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import scaling as sc
+from scaling.meshes.shape import axes_text
 from scaling.meshes.units import format_time
 from scaling.profiles.profile import CollectiveFit
 from scaling.program.ir import COLLECTIVE_KINDS
@@ -22,6 +23,10 @@ FITS = [
     CollectiveFit(kind, n, 8 // n, 1e-5, 1e9, HERE) for kind in COLLECTIVE_KINDS for n in (2, 4, 8)
 ]
 HOST = {"cluster": "host", "calibration": host_profile(collectives=tuple(FITS))}
+TEXT = (
+    "HloModule m, is_scheduled=true, num_partitions=8\nENTRY %main (x: f32[8]) -> f32[8] {\n"
+    "  %x = f32[8]{0} parameter(0)\n  ROOT %y = f32[8]{0} add(%x, %x)\n}"
+)
 EXAMPLE = "experiments/foreign/planned/flax_mlp.py"
 SMALL = "width=256,layers=2,rows=2048"
 
@@ -87,6 +92,8 @@ def test_settings_and_options_are_variants_of_each_mesh(make, tmp_path):
         ({"meshes": "model=2", "variants": "layers=2"}, "unexpected keyword"),
         ({"meshes": "model=2", "tokens": -1}, "must be a positive number"),
         ({"meshes": "model=2", "top": 0}, "must be a whole number"),
+        ({"meshes": "model=2", "trips": "while"}, "write NAME=NUMBER"),
+        ({"meshes": "data=2;data=4"}, "meshes='data=2' has 2 devices, the plans are of 4"),
     ],
 )
 def test_bad_input_is_one_line(make, asked, words):
@@ -185,6 +192,14 @@ def test_what_is_no_step_is_said(make):
         sc.plan_step(lambda mesh: 3, meshes="data=2", **HOST)
 
 
+def test_a_mesh_of_fewer_devices_than_the_plans_are_of_is_refused(make, capsys):
+    words = "meshes='data=4' has 4 devices, the plans are of 8: write meshes of all of them, or "
+    with pytest.raises(sc.InputError, match=words + "overrides={'gpus_per_node': '?4'?}"):
+        sc.plan_step(make, "dgx-h100", meshes="data=4")
+    with pytest.raises(sc.InputError, match="has 8 devices, the plans are of 16: write meshes of"):
+        sc.plan_step(make, "dgx-h100", nodes=2, meshes="data=16; data=8")
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [
@@ -216,11 +231,45 @@ def test_the_flax_example_is_planned_in_processes(capsys):
 
 
 @pytest.mark.deviceless
-@pytest.mark.parametrize(("like", "top"), [(None, 1), ("tiny", 2)])
-def test_meshes_beyond_the_first_are_ranked_without_their_programs(make, like, top):
-    found = sc.plan_step(make, "dgx-h100", axes="data,model", max="model=4", top=top, like=like)
-    assert len(found.plans) == top and len(found.left_out) == 3 - top
-    assert ("closed form" if like else "collectives of 1 compiled") in found.ranked_by
+def test_meshes_beyond_the_first_are_ranked_without_their_programs(make):
+    found = sc.plan_step(make, "dgx-h100", axes="data,model", max="model=4", top=2, like="tiny")
+    assert len(found.plans) == 2 and len(found.left_out) == 1
+    assert "closed form" in found.ranked_by
+
+
+def test_what_is_compiled_to_rank_the_others_takes_no_place_of_the_best(make, monkeypatch):
+    module = sys.modules["scaling.api.plan_step"]
+    by = {"data=1,model=64": 1.0, "data=64,model=1": 2.0}  # the best are far from balanced
+    ranked = lambda probes, meshes: {m: by.get(m, 3.0) for m in map(axes_text, meshes)}
+    monkeypatch.setattr(module, "_by_collectives", ranked)
+    asked = []
+
+    def instead(make, requests, jobs, title):
+        asked.extend(axes_text(request["axes"]) for request in requests)
+        return [prediction] * len(requests)
+
+    prediction = sc.predict_hlo(TEXT, "dgx-h100", 1)
+    monkeypatch.setattr(module, "predict_elsewhere", instead)
+    sc.plan_step(make, "dgx-h100", nodes=8, axes="data,model", top=2)
+    assert sorted(asked[:3]) == ["data=16,model=4", "data=4,model=16", "data=8,model=8"]
+    assert asked[3:] == ["data=1,model=64", "data=64,model=1"]
+
+
+def test_loops_conditionals_and_kernels_are_said_as_to_a_prediction():
+    def until(mesh):
+        x = jax.ShapeDtypeStruct((64, 64), jnp.float32, sharding=NamedSharding(mesh, P("data")))
+        far = lambda x: jnp.sum(x) < 1e3
+        return jax.jit(lambda x: jax.lax.while_loop(far, lambda x: x + jnp.tanh(x), x)), (x,)
+
+    twice, ten = (
+        sc.plan_step(until, meshes="data=2", trips={"while": n}, **HOST).best.prediction
+        for n in (2, 10)
+    )
+    assert not twice.unknown and twice.step_time < ten.step_time
+    assert ten == sc.plan_step(until, meshes="data=2", trips="while=10", **HOST).best.prediction
+    for name, words in (("branches", "no conditional 'x'"), ("kernels", "no custom kernel 'x'")):
+        with pytest.raises(sc.InputError, match=words):
+            sc.plan_step(until, meshes="data=2", **{name: "x=0.5"}, **HOST)
 
 
 @pytest.mark.deviceless

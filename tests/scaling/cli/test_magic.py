@@ -33,6 +33,23 @@ def test_the_call_at_the_end_is_priced_and_what_is_before_it_is_run(price):
     assert callable(names["step"])
 
 
+def test_its_help_is_its_own_and_runs_nothing(price, capsys):
+    assert price[0]("--help", "no Python at all (") is None
+    said = capsys.readouterr().out
+    assert said.startswith("usage: %%price [-h] [OPTIONS]") and "Example: %%price --" in said
+    for option in ("--option NAME=VALUE", "--trips KEY=VALUE", "--branches", "--local"):
+        assert option in said
+    assert "the run's" not in said and "--json" not in said
+
+
+def test_options_of_xla_and_what_is_said_about_loops_are_taken(price, monkeypatch):
+    given = {}
+    monkeypatch.setattr(sc, "predict_step", lambda *a, **k: given.update(k), raising=False)
+    price[1]["f"] = None
+    price[0]("--cluster host --option xla_a=false --trips w.py:3=5", "f(x)")
+    assert given["options"] == ("xla_a=false",) and given["trips"] == ("w.py:3=5",)
+
+
 @pytest.mark.parametrize(
     ("line", "cell", "message"),
     [

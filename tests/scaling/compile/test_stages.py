@@ -175,3 +175,36 @@ def test_what_only_the_caller_can_read_is_compiled_once(tmp_path, monkeypatch, o
     program, _ = jitted.program_of(step, HOST, given={"kernels": {"mosaic_gpu": "local"}})
     assert [kernel.unknown for kernel in program.schedule] == ["mosaic_gpu"]
     assert len(compiled) == 1
+
+
+def own_eigenvalues(x: jax.Array) -> jax.Array:
+    return jnp.linalg.eigvals(x + 1)
+
+
+def own_schur_form(x: jax.Array) -> jax.Array:
+    return jax.lax.fori_loop(0, 2, lambda _, x: jax.scipy.linalg.schur(x)[0], x)
+
+
+@pytest.mark.deviceless
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        (own_eigenvalues, "that are not here: jax asks cusolver for its version, which needs a"),
+        (own_schur_form, "jax has no kernel of it; compute it outside of the step"),
+    ],
+)
+def test_what_jax_lowers_for_no_absent_gpu_is_said_with_its_line(step, words):
+    gpu = jitted.mesh({"device": 1}, catalog.load("dgx-h100"))
+    line = step.__code__.co_firstlineno + 1
+    square = jax.ShapeDtypeStruct((8, 8), jnp.float32)
+    with pytest.raises(InputError, match=rf"{__name__.rsplit('.')[-1]}.py:{line} .*{words}"):
+        staged(jax.jit(step), square, one=gpu)
+
+
+@pytest.mark.deviceless
+def test_kernels_are_timed_on_no_absent_gpu():
+    step, gpu = jax.jit(total), jitted.mesh({"device": 1}, catalog.load("dgx-h100"))
+    with pytest.raises(InputError, match="autotune_level=4: XLA would time kernels on a GPU"):
+        lower(step, (X,), gpu, {"xla_gpu_autotune_level": 4}, one_device=lambda: gpu)
+    same = lower(step, (X,), gpu, {"xla_gpu_autotune_level": 0}, one_device=lambda: gpu)
+    assert "xla_gpu_autotune_level" not in same.added

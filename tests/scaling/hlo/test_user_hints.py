@@ -123,7 +123,7 @@ def test_a_kernel_that_may_communicate_is_refused_unless_the_caller_knows_better
     ],
 )
 def test_what_is_no_number_and_no_work_is_refused(given: dict) -> None:
-    with pytest.raises(InputError, match="trips|kernels"):
+    with pytest.raises(InputError, match="--trips|--local"):
         read_program(text(CALL.format("f")), MESH, "m", **given)
 
 

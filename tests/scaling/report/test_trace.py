@@ -99,12 +99,15 @@ def test_a_folder_for_xprof_holds_the_same_events_in_picoseconds(hand_priced, ha
     both = trace_events(hand_priced) + measured_events([recorded("dot.1", 1.0)], hand_step)
     write_trace(both, tmp_path / "both.xprof")
     (file,) = (tmp_path / "both.xprof" / "plugins" / "profile").glob("*/both.xplane.pb")
-    predicted, measured = ProfileData.from_file(str(file)).planes
+    predicted, measured, host = ProfileData.from_file(str(file)).planes
     assert (predicted.name, measured.name) == ("/device:GPU:0", "/device:GPU:1")
     lines = {line.name: list(line.events) for line in predicted.lines}
     assert set(lines) == {"Steps", "Stream #1(compute)", "Stream #2(communication)"}
     made = sorted(
-        (e.name, e.start_ns, e.duration_ns) for n in lines if n != "Steps" for e in lines[n]
+        (e.name.removeprefix("nccl ").removesuffix(" half"), e.start_ns, e.duration_ns)
+        for n in lines
+        if n != "Steps"
+        for e in lines[n]
     )
     given = sorted((e["name"], e["ts"], e["dur"]) for e in shown(both) if e["pid"] == 1)
     assert [name for name, *_ in made] == [name for name, *_ in given]
@@ -114,6 +117,53 @@ def test_a_folder_for_xprof_holds_the_same_events_in_picoseconds(hand_priced, ha
     assert step.duration_ns == pytest.approx(max(start + long for _, start, long in made), abs=1)
     stats = dict(next(e for e in lines["Stream #1(compute)"] if "dot.1" in e.name).stats)
     assert stats["tf_op"].endswith("dot.1:matmul") and stats["flops"] > 0
+    ((marker,),) = (line.events for line in host.lines)
+    longest = max(e["ts"] + e["dur"] for e in shown(both))
+    assert (host.name, marker.name) == ("/host:CPU", "train")
+    assert marker.duration_ns == pytest.approx(1e3 * longest, abs=1)
+
+
+def fields(message):
+    """The fields of a serialized message of protobuf: number -> values, bytes or whole numbers."""
+    found, at = {}, 0
+
+    def varint():
+        nonlocal at
+        value, shift = 0, 0
+        while True:
+            byte = message[at]
+            at, value, shift = at + 1, value | (byte & 127) << shift, shift + 7
+            if byte < 128:
+                return value
+
+    while at < len(message):
+        number, kind = divmod(varint(), 8)
+        assert kind in (0, 2)  # a number, or bytes
+        value = varint()
+        if kind == 2:
+            value, at = message[at : at + value], at + value
+        found.setdefault(number, []).append(value)
+    return found
+
+
+def test_events_for_xprof_have_what_its_pages_of_the_step_time_count(hand_priced):
+    space = fields(xspace(trace_events(hand_priced)))  # numbers of fields: tsl's xplane.proto
+    plane, host = map(fields, space[1])
+    assert (plane[2], host[2]) == ([b"/device:GPU:0"], [b"/host:CPU"])
+    assert 5 not in host  # no group_id: XProf would leave out what it makes of the others
+    named = {entry[1][0]: fields(entry[2][0])[2][0] for entry in map(fields, plane[5])}
+    numbers = {key: number for number, key in named.items()}
+    events_named = {entry[1][0]: fields(entry[2][0])[2][0] for entry in map(fields, plane[4])}
+    steps, *streams = [fields(line) for line in plane[3]]
+    assert (steps[1], steps[2]) == ([0xDEADBEEF], [b"Steps"]) and streams
+    for event in (fields(event) for line in streams for event in line[4]):
+        stats = {stat[1][0]: stat for stat in map(fields, event[4])}
+        group, launch = (stats[numbers[key]] for key in (b"group_id", b"correlation_id"))
+        assert (group[4], launch[4]) == ([1], [0])  # int64_value, not uint64_value
+        name = events_named[event[1][0]]
+        assert not name.startswith(b"matmul") or name.endswith(b" half")  # of bf16
+    collectives = {name for name in events_named.values() if b"all-" in name}
+    assert collectives and all(name.startswith(b"nccl all-") for name in collectives)
 
 
 def test_texts_of_a_trace_for_xprof_may_hold_anything():
@@ -121,7 +171,7 @@ def test_texts_of_a_trace_for_xprof_may_hold_anything():
     head = {"ph": "M", "pid": 1, "tid": 1, "args": {"name": "one"}}
     names = [head | {"name": "process_name"}, head | {"name": "thread_name"}]
     space = xspace([*names, words | {"name": 'x "y" \\ ü'}])
-    (plane,) = ProfileData.from_serialized_xspace(space).planes
+    plane, _ = ProfileData.from_serialized_xspace(space).planes
     (event,) = list(plane.lines)[1].events
     assert event.name == 'x "y" \\ ü' and dict(event.stats)["bound"] == 'a"b\\\né'
 

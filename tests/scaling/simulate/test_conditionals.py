@@ -109,7 +109,7 @@ def test_the_page_says_what_was_given_and_how_to_give_it():
     told = page(predicted(replace(EITHER, shares=(0.9, 0.1))), "here")
     assert "given: the conditional at soap.py:12 takes its branches in 90.0%, 10.0% of" in told
     assert "assumed" not in told
-    assert "give branches={'soap.py:12': 0.1}" in page(predicted(EITHER), "here")
+    assert "give --branches soap.py:12=0.1," in page(predicted(EITHER), "here")
 
 
 def test_the_grade_is_of_the_weakest_figure_on_either_way():

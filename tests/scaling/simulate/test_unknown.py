@@ -72,7 +72,9 @@ def test_the_first_lines_of_the_page_say_what_is_not_known() -> None:
     ).splitlines()
     assert "unknown figures" in lines[0] and "at least" in lines[1]
     assert any("1 call of mha_forward, at least" in line for line in lines[2:4])
-    assert any("the loop at step.py:6" in line and "trips=" in line for line in lines[2:4])
+    assert any(
+        "the loop at step.py:6" in line and "--trips step.py:6=N" in line for line in lines[2:4]
+    )
 
 
 def test_an_open_step_has_no_point_figure_and_no_rate_that_it_may_not_reach() -> None:
