@@ -177,7 +177,7 @@ def in_python(message: str) -> str:
 
 
 def _hint(option: str, text: str) -> str:
-    """Return `--branches soap.py:12=0.1` as `branches={'soap.py:12': 0.1}`, `...` for other words."""
+    """Return `--branches soap.py:12=0.1` as `branches={'soap.py:12': 0.1}`, words as `...`."""
     key, _, value = text.partition("=")
     if option == "local":
         value = "Work(flops=..., dtype=...)" if value else "'local'"
