@@ -23,7 +23,7 @@ Kernels = Mapping[str, KernelWork] | Iterable[str]
 
 def as_hints(
     trips: Trips | None, kernels: Kernels | None, branches: Branches | None
-) -> dict[str, Mapping[str, Any]]:
+) -> dict[str, Any]:
     """Return what is said, by parameter, as `read_program` takes it; what is not said is left out.
 
     Raises:
