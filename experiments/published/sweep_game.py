@@ -16,9 +16,17 @@ from typing import Any
 import scaling
 from experiments.published.plan_models import Guess, left_out, shipped
 from experiments.published.score_plans import on_its_network
-from experiments.published.sweeps import NODE, Problem, Tried, measured_on, playbook, problems
+from experiments.published.sweeps import (
+    ALIKE,
+    NODE,
+    Problem,
+    Tried,
+    measured_on,
+    playbook,
+    problems,
+)
 from scaling.course.sweeps.game import COLUMNS, FILE, TRIES
-from scaling.planning.rules import FEWEST, layout_of
+from scaling.planning.rules import FEWEST, MEGATRON, layout_of
 from scaling.run import read_run
 
 NETWORKS = {"good": "sound", "slow": "sick"}
@@ -55,8 +63,12 @@ def document(today: str) -> dict[str, Any]:
 
 
 def described(problem: Problem) -> dict[str, Any]:
-    """Return one problem; its rows stand in the order of their axes, so that it tells nothing."""
-    rows = sorted(problem.rows, key=chosen)
+    """Return one problem; its rows stand in the order of their axes, so that it tells nothing.
+
+    On the sound network what ran on a node as ill as those of the sick month is left out.
+    """
+    least = bus(problem, NODE) / ALIKE if problem.fabric == "good" else 0.0
+    rows = sorted((r for r in problem.rows if (inside(r) or least) >= least), key=chosen)
     problem = replace(problem, rows=tuple(rows))
     here = on_its_network(problem).rows
     sound = on_its_network(replace(problem, fabric="good")).rows
@@ -73,10 +85,10 @@ def described(problem: Problem) -> dict[str, Any]:
         "seq_len": run["batch"]["seq_len"],
         "network": network,
         "bus_bandwidth": {"inside": bus(problem, NODE), "across": bus(problem, gpus)},
-        "rule": rows.index(first_of(FEWEST.key, problem.ran)),
+        "rule": rows.index(first_of(problem.ran)),
         **{name: order(said)[:TRIES] for name, said in guesses.items()},
         "rows": [
-            [*chosen(row), row.step_time, digits(own), digits(healthy)]
+            [*chosen(row), row.step_time, digits(own), digits(healthy), inside(row)]
             for row, own, healthy in zip(rows, *times, strict=True)
         ],
     }
@@ -90,12 +102,19 @@ def chosen(row: Tried) -> tuple[int, ...]:
     return tensor, stage, data, zero, batch["global_batch"] // data // batch["microbatches"]
 
 
-def first_of(key: Any, rows: Sequence[Tried]) -> Tried:
-    """Return what a rule chooses: of as good ones, the largest microbatch, then ZeRO."""
+def inside(row: Tried) -> float | None:
+    """Return the all-reduce's bus bandwidth inside a node, as the row's own job measured it."""
+    found = (b.bandwidth for b in row.buses if (b.collective, b.ranks) == ("all-reduce", NODE))
+    return next(found, None)
+
+
+def first_of(rows: Sequence[Tried]) -> Tried:
+    """Return the rule's choice; of as few devices tensor first, then the largest microbatch."""
 
     def place(row: Tried) -> tuple[Any, ...]:
         layout = layout_of(read_run(row.run, row.id), NODE)
-        return key(layout), layout.microbatches, -layout.zero_stage
+        rules = FEWEST.key(layout), MEGATRON.key(layout)
+        return *rules, layout.microbatches, -layout.zero_stage
 
     return min(rows, key=place)
 

@@ -5,7 +5,9 @@ import re
 
 import pytest
 
-from scaling.course.sweeps.game import TRIES, play, sweep
+from experiments.screenshots import served_lesson
+from scaling.course.lessons.index import labs
+from scaling.course.sweeps.game import TRIES, find_problem, play, sweep
 from tests.browser.test_pages import DESKTOP, PHONE, check_accessible, opened, screens  # noqa: F401
 
 pytestmark = pytest.mark.browser
@@ -73,3 +75,27 @@ def test_choices_offer_what_was_run_and_nothing_else(browser, pages):
     assert offered == [str(s) for s in sorted({r.stage for r in problem.rows if r.tensor == 2})]
     stored = json.loads(page.request.get(f"{pages}sweeps.json").text())
     assert stored["problems"][0]["name"] == sweep().problems[0].name
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_lab_5_is_played_to_its_verdict(browser, screens, size):  # noqa: F811
+    problem = find_problem("3.57B-128")
+    rows = sorted((r for r in problem.rows if r.seconds), key=lambda r: r.seconds)[1 : TRIES + 1]
+    with served_lesson(labs()[4].file) as address:
+        page = opened(browser, address, size)
+        field = page.locator("input[inputmode], input[type=number]").first
+        field.fill(f"{problem.times[-1] / problem.times[0]:.3g}")
+        field.press("Enter")
+        page.get_by_text("Take away.").wait_for()
+        assert page.get_by_text("Held against others").count() == 0
+        for number, row in enumerate(rows, 1):
+            page.locator("select").first.select_option(str(row))
+            page.get_by_role("button", name="Try it").click()
+            page.get_by_text(f"{TRIES - number} of {TRIES} tries left").wait_for()
+        page.get_by_role("heading", name="Held against others").wait_for()
+        game = play(problem.name, list(map(str, rows)))
+        page.get_by_text(f"{game.luck:.1%} of the time").wait_for()
+        wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+        assert wide <= 0, f"{wide} pixels too wide"
+        page.screenshot(path=screens / f"lab_5_{size[0]}.png", full_page=True)
+        page.context.close()

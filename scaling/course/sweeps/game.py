@@ -25,7 +25,7 @@ from scaling.meshes.units import format_time, percent
 FILE = Path(__file__).parents[1] / "web" / "pages" / "sweeps.json"
 TRIES = 5
 CHOICES = ("tensor", "stage", "data", "zero", "sequences")
-COLUMNS = (*CHOICES, "seconds", "predicted", "on_sound")
+COLUMNS = (*CHOICES, "seconds", "predicted", "on_sound", "inside")
 MOST_LISTED = 6  # choices that a message names
 FIRST = "tensor=1,zero=1,sequences=1"  # in messages
 
@@ -42,6 +42,7 @@ class Row:
     seconds: float | None  # of a measured step; None: it ran out of memory
     predicted: float  # s, by this project
     on_sound: float  # s, predicted with the sound network's bandwidths
+    inside: float | None  # bytes/s that an all-reduce of its job reached inside a node
 
     def __str__(self) -> str:
         return ",".join(f"{name}={getattr(self, name)}" for name in CHOICES if name != "data")

@@ -19,7 +19,7 @@ NAME = "3.57B-128-sick"
 
 
 def row(seconds, sequences):
-    return Row(1, 1, 8, 0, sequences, seconds, 1.0, 1.0)
+    return Row(1, 1, 8, 0, sequences, seconds, 1.0, 1.0, None)
 
 
 def small(times):
@@ -44,8 +44,10 @@ def test_the_file_has_every_measured_problem():
     measured = [p for p in problems() if p.source == "Ultra-Scale Playbook"]
     assert len(measured) == len(EVERY)
     for problem, ours in zip(measured, sweep().problems, strict=True):
-        assert ours.times == tuple(sorted(row.step_time for row in problem.ran))
-        assert len(ours.rows) == len(problem.rows)
+        ill = [row for row in problem.ran if ours.name == "8.86B-8" and row.step_time > 40]
+        assert len(ill) == (ours.name == "8.86B-8")  # its node was as slow as in the sick month
+        times = sorted(row.step_time for row in problem.ran if row not in ill)
+        assert ours.times == tuple(times) and len(ours.rows) == len(problem.rows) - len(ill)
 
 
 def test_what_the_file_says_of_choosers_is_what_they_choose_today():
@@ -53,11 +55,14 @@ def test_what_the_file_says_of_choosers_is_what_they_choose_today():
     problem = next(p for p in problems() if p.name.endswith("llama 3.57B|8|256|4096"))
     today = json.loads(json.dumps(sweep_game.described(problem)))
     stored = json.loads(FILE.read_text())["problems"][0]
-    predicted = [(r.pop(-2), r.pop(-1)) for side in (today, stored) for r in side["rows"]]
-    half = len(predicted) // 2
-    for one, other in zip(predicted[:half], predicted[half:], strict=True):
-        assert one == pytest.approx(other, rel=1e-3)
-    assert today == stored
+    same_but_for_last_digits(today, stored)
+
+
+def same_but_for_last_digits(one, other):
+    figures = lambda row: [-1.0 if figure is None else figure for figure in row]
+    for mine, stored in zip(one.pop("rows"), other.pop("rows"), strict=True):
+        assert figures(mine) == pytest.approx(figures(stored), rel=1e-3)
+    assert one == other
 
 
 @pytest.mark.slow
@@ -65,9 +70,7 @@ def test_the_file_is_what_the_script_makes_today():
     made = json.loads(FILE.read_text())
     again = json.loads(json.dumps(sweep_game.document(made["made"]["date"])))
     for one, other in zip(again.pop("problems"), made.pop("problems"), strict=True):
-        for mine, stored in zip(one.pop("rows"), other.pop("rows"), strict=True):
-            assert mine[:6] == stored[:6] and mine[6:] == pytest.approx(stored[6:], rel=1e-3)
-        assert one == other
+        same_but_for_last_digits(one, other)
     assert again == made
 
 
