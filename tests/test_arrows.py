@@ -83,6 +83,7 @@ JAX_FREE = {
         "scaling.course.puzzles",
         "scaling.course.ladder",
         "scaling.course.sweeps",
+        "scaling.course.finder",
     ),
     *("scaling.models.config", "scaling.models.presets", "scaling.models.huggingface.read"),
     *("scaling.models.accounting", "scaling.models.lora", "scaling.models.pipeline.schedule"),

@@ -1,4 +1,4 @@
-"""`scaling learn`: the guide's quizzes, answered by commands of this project; and ladders."""
+"""`scaling learn`: the guide's quizzes, answered by commands of this project; ladders; an index."""
 
 import json as json_text
 import sys
@@ -8,6 +8,7 @@ from typing import Any
 
 from scaling.cli.learn_puzzle import check, show_list, show_task
 from scaling.cli.show import show
+from scaling.course.finder.topics import find as find_topics
 from scaling.course.ladder.ladders import EXAMPLE, ladder_of
 from scaling.course.lessons.index import labs, lessons, numbered, serve
 from scaling.course.quizzes.answered import (
@@ -27,6 +28,7 @@ from scaling.questions.page import show as in_unit
 PAGES = ("explorer", "quizzes", "sweeps")  # which a server on this machine sends to the browser
 TAKES: Mapping[str, tuple[str, ...]] = {  # names of parameters
     "list": ("all", "json"),
+    "find": ("name", "run", "all", "json"),
     "lesson": ("name",),
     "lab": ("name",),
     "quiz": ("name", "guess", "all", "json"),
@@ -40,6 +42,7 @@ TAKES: Mapping[str, tuple[str, ...]] = {  # names of parameters
     "check": ("name", "run", "source", "plot", "json"),
 }
 HOW_TO_OPEN = (
+    "find a word or symbol of the guide: scaling learn find all-gather\n"
     "open one: scaling learn lesson 1, scaling learn lab 1, scaling learn quiz gpu-q2.3\n"
     "pages in the browser: scaling learn explorer, scaling learn quizzes, scaling learn sweeps\n"
     "puzzles: scaling learn puzzles; measured sweeps: scaling learn sweep"
@@ -62,21 +65,23 @@ def learn(
     """Open a lesson in the browser, ask the guide's quizzes, or climb a ladder of six answers.
 
     Args:
-        what: what to open or to ask. list: all lessons, labs and quizzes; lesson, lab: opens one
-            in the browser; quiz: a wrong guess is told the mistake that it betrays; ladder: your
-            guess, a bound, the textbook's rule, the fitted figure, the compiled program, a
-            measurement; explorer, quizzes, sweeps: pages in the browser; puzzles: all puzzles;
-            puzzle: the task of one; check: judges an answer by its compiled step; sweep: find the
-            fastest of some dozen measured configurations in five tries.
-        name: number of the lesson, lab or puzzle; the quiz; the sweep, or none for all; or for a
-            ladder a command line in quotes, such as "collective all-gather --bytes 1GiB --cluster
-            dgx-h100" or "predict tiny --cluster ...".
-        run: the answer that check judges, a run.json.
+        what: what to open or to ask. list: all lessons, labs and quizzes; find: a word or symbol of
+            the guide, and what answers it here; lesson, lab: opens one in the browser; quiz: a
+            wrong guess is told the mistake that it betrays; ladder: your guess, a bound, the
+            textbook's rule, the fitted figure, the compiled program, a measurement; explorer,
+            quizzes, sweeps: pages in the browser; puzzles: all puzzles; puzzle: the task of one;
+            check: judges an answer by its compiled step; sweep: find the fastest of some dozen
+            measured configurations in five tries.
+        name: a word to find; number of the lesson, lab or puzzle; the quiz; the sweep, or none for
+            all; or for a ladder a command line in quotes, such as "collective all-gather --bytes
+            1GiB --cluster dgx-h100" or "predict tiny --cluster ...".
+        run: the answer that check judges, a run.json; or a second word to find.
         guess: a guess for each number that the quiz asks for, in its order; without any you are
             asked. For a ladder: seconds.
         tries: a configuration of the sweep, such as "tensor=2,stage=1,sequences=4": its measured
             step time is told. One that ran out of memory costs a try too.
-        all: compute every quiz by its commands, beside what the guide prints.
+        all: compute every quiz by its commands, beside what the guide prints; find: show all
+            topics in full.
         start: write the run that a puzzle begins with to this file, which is not there yet.
         source: where the step that check judges comes from, as for scaling predict.
         plot: draw the step that check judges (.svg).
@@ -105,6 +110,8 @@ def learn(
             return show(ladder_of(name or "", guess_of(guess[0]) if guess else None), json)
         case "sweep":
             return _sweep(name, tries, json)
+        case "find":
+            return show(find_topics(" ".join(filter(None, (name, run))), all), json)
         case "puzzles":
             return show_list(json)
         case "puzzle":

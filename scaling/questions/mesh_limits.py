@@ -27,7 +27,7 @@ from scaling.questions.axis_answers import (
     weights_limit,
 )
 from scaling.questions.exchanges import BACKWARD, DATA, FORWARD, FSDP
-from scaling.questions.mixed_limits import best_split, bubble, hop
+from scaling.questions.mixed_limits import all_hops, best_split, bubble, hop
 from scaling.run.parallelism.rules import weight_axes
 
 NOTHING = "no axis of the mesh sums or gathers weights"
@@ -99,7 +99,8 @@ def _axes(
             yield from best_split(s, chips, mesh.devices / chips, *rings)
     if mesh.stage > 1:
         yield bubble(s, mesh.stage)
-        yield hop(s, mesh, rows)
+        yield (one := hop(s, mesh, rows))
+        yield from all_hops(s, mesh.stage, one)
 
 
 def _row(

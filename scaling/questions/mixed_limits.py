@@ -226,3 +226,21 @@ def hop(s: LimitsContext, mesh: MeshShape, rows: float) -> Answer:
     )
     formula = f"b * B / Y * D{links.time_suffix}"
     return by_formula("hop to the next stage", "s", formula, given, fitted, binds=links.words)
+
+
+def all_hops(s: LimitsContext, stages: int, one: Answer) -> list[Answer]:
+    """Return what the hops of a forward pass take together, the last microbatch behind the first.
+
+    The backward pass hops as often.
+    """
+    h = Input("h", float(one.ideal or 0), "s", "of a hop")
+    layers = Input("L", s.run.model.n_layers, "layers")
+    given = (*_pipeline_letters(s, stages), h, layers)
+    figures = {"h": float(one.answer or 0)}
+    hops = "(V * M + P - 2)"
+    return [
+        by_formula("pipeline: hops one after another", "hops", hops, given),
+        by_formula("pipeline: all hops of a forward pass", "s", f"h * {hops}", given, figures),
+        by_formula("pipeline: hops over microbatches", "", f"{hops} / M", given),
+        by_formula("pipeline: hops for a layer", "s", f"h * {hops} / L", given, figures),
+    ]

@@ -44,6 +44,9 @@ class ShownCluster:
 
         return as_json(self.cluster)
 
+    def line(self) -> str:
+        return str(self).partition("\n")[0]
+
     def __str__(self) -> str:
         from scaling.report.cluster import page
 
