@@ -59,8 +59,8 @@ class Mask:
 class AttentionKernel:
     """Computes one block: cuDNN's flash kernel if it has the mask, else XLA.
 
-    cuDNN has the causal mask of the diagonal, with or without a window, and no mask at all. Others
-    it takes in packed documents, as a part of the scores that it adds for these.
+    cuDNN has the causal mask of the diagonal, with or without a window, and no mask at all. Others,
+    and packed documents, it takes as a part of the scores that it adds.
     """
 
     implementation: Literal["cudnn", "xla"]
@@ -128,8 +128,8 @@ class AttentionKernel:
         return dq, product("bmgtu,btmgk->bumk", ds, groups), dv
 
     def _flash(self, mask: Mask | None, segments: Segments | None, keys: int) -> bool:
-        adds_scores = segments is not None and keys % 2 == 0  # as jax wants of cuDNN's (0.10.2)
-        has_mask = _is_own(mask) or adds_scores
+        adds_scores = keys % 2 == 0  # as jax wants of cuDNN's (0.10.2)
+        has_mask = adds_scores or (segments is None and _is_own(mask))
         return self.implementation == "cudnn" and has_mask and not self.softcap
 
     def _scores(
@@ -152,17 +152,23 @@ def merge(first: PartialAttention, second: PartialAttention) -> PartialAttention
 def _by_sequence(
     flash: Callable, mask: Mask | None, segments: Segments | None, *arrays: Any
 ) -> Any:
-    """cuDNN's kernel, of packed documents one call for each sequence (as in `models.attention`)."""
-    if segments is None:
+    """cuDNN's kernel; of a mask that it does not have, one call for each sequence.
+
+    As in `models.attention`: so the part of the scores that such a mask adds is of one sequence.
+    """
+    added = None if _is_own(mask) else mask
+    if segments is None and added is None:
         return flash(None, *arrays)
-    added = None if mask is None or _is_own(mask) else mask
+    queries, keys = arrays[0].shape[1], arrays[1].shape[1]
     offset = None if added is None else jnp.broadcast_to(added.offset, len(arrays[0]))
 
     def one(row: tuple) -> Any:
         segments, offset, arrays = jax.tree.map(lambda x: x[None], row)
-        seen = same_document(*segments)[:, None]
+        seen = jnp.ones((), bool)
+        if segments is not None:
+            seen = same_document(*segments)[:, None]
         if added is not None:
-            seen &= replace(added, offset=offset).seen(*seen.shape[2:])[:, 0]
+            seen &= replace(added, offset=offset).seen(queries, keys)[:, 0]
         return jax.tree.map(lambda x: x[0], flash(seen, *arrays))
 
     return jax.lax.map(one, (segments, offset, arrays))

@@ -93,30 +93,36 @@ def test_a_step_has_both_kernels_of_its_heads_for_gpus_that_are_not_here(cluster
     assert found["shapes"] == [x.shape for x in arguments]
 
 
-def in_documents(kernel, q, k, v, segments, dout=None, total=None):
-    """A block under a mask that only the device knows, in packed documents."""
-    mask, both = Mask(jnp.zeros(B, jnp.int32), window=32), (segments, segments)
+def between_chunks(kernel, q, k, v, segments, dout=None, total=None):
+    """A block under a mask that only the device knows; with `segments` in packed documents."""
+    mask = Mask(jnp.zeros(B, jnp.int32), window=32)
+    both = None if segments is None else (segments, segments)
     if dout is None:
         return kernel.forward(q, k, v, mask, both)
     return kernel.backward(q, k, v, total, dout, mask, both)
 
 
 @pytest.mark.deviceless
-def test_a_window_between_chunks_of_documents_has_the_kernel_and_a_mask():
-    forward = lambda q, k, v, _, segments: tuple(in_documents(FLASH, q, k, v, segments))
+@pytest.mark.parametrize("documents", [False, True])
+def test_a_window_between_chunks_has_the_kernel_and_a_mask(documents):
+    def forward(q, k, v, _, segments):
+        return tuple(between_chunks(FLASH, q, k, v, segments if documents else None))
+
     text = lowered(forward, jax.ShapeDtypeStruct((B, T), jnp.int32))
     assert text.count("__cudnn$fmhaScaleBiasSoftmax") == text.count("__cudnn$fmha") == 1
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_a_window_between_chunks_of_documents_equals_xla():
+@pytest.mark.parametrize("documents", [False, True])
+def test_on_a_gpu_a_window_between_chunks_equals_xla(documents):
     q, k, v, dout = drawn()
-    segments = jnp.repeat(jnp.array([[1, 2]] * B), T // 2, axis=1)
-    found, plain = (in_documents(kernel, q, k, v, segments) for kernel in (FLASH, PLAIN))
+    segments = jnp.repeat(jnp.array([[1, 2]] * B), T // 2, axis=1) if documents else None
+    found, plain = (between_chunks(kernel, q, k, v, segments) for kernel in (FLASH, PLAIN))
     near(found.out_BTNV, plain.out_BTNV)
     total = PartialAttention(plain.out_BTNV.astype(q.dtype), plain.lse_BTN)
     given = q, k, v, segments, dout, total
-    for mine, theirs in zip(in_documents(FLASH, *given), in_documents(PLAIN, *given), strict=True):
+    both = (between_chunks(kernel, *given) for kernel in (FLASH, PLAIN))
+    for mine, theirs in zip(*both, strict=True):
         near(mine, theirs)
 
 

@@ -115,16 +115,17 @@ def test_masks_that_flash_does_not_know_go_to_xla():
     has = lambda mask, segments=None, keys=8: kernel._flash(mask, segments, keys)
     assert has(None) and has(Mask()) and has(Mask(window=4))
     apart, segments = Mask(jnp.array([4]), window=4), (np.ones((1, 8)), np.ones((1, 8)))
-    assert not has(apart)
-    assert has(apart, segments) and not has(apart, segments, keys=7)
+    assert all(has(apart, x) and not has(apart, x, keys=7) for x in (None, segments))
+    assert has(Mask(), None, keys=7) and not has(Mask(), segments, keys=7)
 
 
+@pytest.mark.parametrize("documents", [False, True])
 @pytest.mark.parametrize("offset", [3, [3, 0]])
-def test_in_documents_flash_takes_other_masks_as_a_part_of_theirs(monkeypatch, offset):
+def test_flash_takes_other_masks_as_a_part_of_the_scores(monkeypatch, offset, documents):
     """cuDNN's kernels are replaced by ones that take `seen` as it would."""
     q, k, v, dout = (np.asarray(x, np.float32) for x in drawn())
     rng = np.random.default_rng(0)
-    segments = tuple(rng.integers(1, 3, (B, n)) for n in (T, U))
+    segments = tuple(rng.integers(1, 3, (B, n)) for n in (T, U)) if documents else None
     mask = Mask(jnp.array(offset), window=4)
     plain = jit(lambda: KERNEL.forward(q, k, v, mask, segments))()
     expected = *plain, *jit(lambda: KERNEL.backward(q, k, v, plain, dout, mask, segments))()
