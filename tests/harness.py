@@ -290,12 +290,7 @@ def assert_equals_one_device(case: Case) -> None:
     scaled = lambda tree: {name: x / largest[name] for name, x in tree["gradients"].items()}
     close = chex.assert_trees_all_close
     close(scaled(found), scaled(expected), rtol=RTOL, atol=ATOL_OF_LARGEST)
-    for name, x in expected["metrics"].items():
-        atol = 1e-6
-        if (moe := case.run.model.moe) and name.startswith("expert_load") and name[-2:] != " 1":
-            # Routing compares scores: the rounding of an update may send one row elsewhere.
-            atol += moe.n_experts / (SEQUENCES * SEQ_LEN * moe.experts_per_token)
-        np.testing.assert_allclose(found["metrics"][name], x, RTOL, atol, err_msg=name)
+    close(found["metrics"], expected["metrics"], rtol=RTOL, atol=1e-6)
     rate = case.run.train.learning_rate  # AdamW shows the rounding of the smallest gradients
     close(found["params"], expected["params"], rtol=RTOL, atol=1e-2 * STEPS * rate)
 

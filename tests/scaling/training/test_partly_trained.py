@@ -43,7 +43,8 @@ SLOW = [
     Case("fsdp=2,context=2,tensor=2", microbatches=2, sequence_parallel=False, tuning="adapters"),
     Case("data=2,fsdp=4", zero=1, microbatches=2, tuning="adapters"),
     Case("fsdp=2,expert=2,tensor=2", "deepseek-v3", "selective", 2, tuning="adapters of latents"),
-    Case("fsdp=2,expert=2,tensor=2", "mixtral", tuning="adapters of experts"),
+    # In one microbatch the rounding of the first update sends one row to another expert.
+    Case("fsdp=2,expert=2,tensor=2", "mixtral", microbatches=2, tuning="adapters of experts"),
     Case("data=2,fsdp=2,expert=2", "padded", "full", 2, tuning="adapters of experts"),
     Case("data=2,stage=2", "mixtral", "selective", 2, tuning="adapters of experts"),
     Case("fsdp=2,stage=2", "padded", microbatches=4, zero=1, tuning="adapters of experts"),
