@@ -10,6 +10,7 @@ from scaling.cli.learn_puzzle import check, show_list, show_task
 from scaling.cli.show import show
 from scaling.course.finder.topics import find as find_topics
 from scaling.course.ladder.ladders import EXAMPLE, ladder_of
+from scaling.course.language import speaking, t
 from scaling.course.lessons.index import labs, lessons, numbered, serve
 from scaling.course.quizzes.answered import (
     LINE,
@@ -60,6 +61,7 @@ def learn(
     start: Path | None = None,
     source: str = "auto",
     plot: Path | None = None,
+    lang: str | None = None,
     json: bool = False,
 ) -> int:
     """Open a lesson in the browser, ask the guide's quizzes, or climb a ladder of six answers.
@@ -85,7 +87,23 @@ def learn(
         start: write the run that a puzzle begins with to this file, which is not there yet.
         source: where the step that check judges comes from, as for scaling predict.
         plot: draw the step that check judges (.svg).
+        lang: language of the course, en or ko; default: that of SCALING_LANG, else en.
     """
+    with speaking(lang):
+        return _learn(what, name, run, guess, all, start, source, plot, json)
+
+
+def _learn(
+    what: str,
+    name: str | None,
+    run: str | None,
+    guess: tuple[str, ...],
+    all: bool,
+    start: Path | None,
+    source: str,
+    plot: Path | None,
+    json: bool,
+) -> int:
     check_keys([what], TAKES, "scaling learn", "word")
     given: dict[str, Any] = {"name": name, "run": run, "guess": guess, "all": all, "start": start}
     given |= {"tries": tries, "source": source != "auto", "plot": plot, "json": json}
@@ -103,7 +121,7 @@ def learn(
         case "lesson" | "lab":
             if name is None:
                 raise InputError(f"write scaling learn {what} 1; scaling learn lists all")
-            return serve(numbered(what, name).file)
+            return serve(numbered(what, name))
         case "ladder":
             if not (name or "").strip() or len(guess) > 1:
                 raise InputError(f"write {EXAMPLE}, with one --guess at most")
@@ -128,7 +146,7 @@ def _quiz(name: str, given: tuple[str, ...], json: bool) -> int:
     quiz = find(name)
     guesses = guesses_of(quiz, given)
     if not (json or guesses):
-        print(quiz.question)
+        print(t(quiz.question))
     if not guesses and not json and sys.stdin.isatty():
         guesses = [_asked(answer) for answer in quiz.answers]
     results = answered(quiz, [compute(answer) for answer in quiz.answers], guesses)
@@ -139,7 +157,7 @@ def _quiz(name: str, given: tuple[str, ...], json: bool) -> int:
     for answer, result in zip(quiz.answers, results, strict=True):
         print("\n".join(_lines(answer, result)))
     if quiz.note:
-        print(f"note: {quiz.note}")
+        print(t("note: {note}", note=t(quiz.note)))
     return 0
 
 
@@ -174,11 +192,11 @@ def _list(json: bool) -> int:
         return 0
     for kind, shelf in shelves.items():
         for one in shelf:
-            print(f"{f'{kind} {one.number:>2}':<11}{one.title}")
+            print(f"{f'{kind} {one.number:>2}':<11}{t(one.title)}")
     width = max(len(quiz.id) for quiz in quizzes())
     for quiz in quizzes():
         print(f"quiz {quiz.id.ljust(width)}  {quiz.section}")
-    print(HOW_TO_OPEN)
+    print(t(HOW_TO_OPEN))
     return 0
 
 
@@ -197,20 +215,24 @@ def _compute_all(json: bool) -> int:
 
 
 def _lines(answer: QuizAnswer, result: Mapping[str, Any]) -> Iterator[str]:
+    name = t(answer.name)
     if "verdict" in result:
-        yield f"{answer.name}: your guess {result['guess']:g}, {result['verdict']}"
-    book = "" if answer.book is None else f" (the guide prints {in_unit(answer.book, answer.unit)})"
-    yield f"{answer.name}: {in_unit(result['answer'], answer.unit)}{book}"
+        said = {"guess": result["guess"], "verdict": result["verdict"]}
+        yield t("{name}: your guess {guess:g}, {verdict}", name=name, **said)
+    book = ""
+    if answer.book is not None:
+        book = t(" (the guide prints {number})", number=in_unit(answer.book, answer.unit))
+    yield f"{name}: {in_unit(result['answer'], answer.unit)}{book}"
     yield from (f"  $ {command}" for command in result["commands"])
     if answer.reason:
-        yield f"  differs: {answer.reason}"
+        yield t("  differs: {reason}", reason=t(answer.reason))
 
 
 def _asked(answer: QuizAnswer) -> float:
     """Return the reader's guess; what is no number is asked for again."""
     while True:
         try:
-            return guess_of(input(f"{answer.name} ({answer.unit or 'a ratio'})? "))
+            return guess_of(input(f"{t(answer.name)} ({answer.unit or t('a ratio')})? "))
         except InputError as error:
             print(error)
         except EOFError:

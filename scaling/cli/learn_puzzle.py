@@ -8,6 +8,7 @@ from typing import Any
 
 from scaling.api.output_paths import check_outputs
 from scaling.cli.show import show
+from scaling.course.language import t
 from scaling.course.puzzles.check import PuzzleResult, check_puzzle
 from scaling.course.puzzles.puzzle import Puzzle, find, puzzles
 from scaling.meshes.errors import InputError
@@ -24,8 +25,8 @@ def show_list(json: bool) -> int:
         print(json_text.dumps([_described(puzzle) for puzzle in puzzles()]))
         return 0
     for puzzle in puzzles():
-        print(f"puzzle {puzzle.number:>2}  {puzzle.title} (lesson {puzzle.lesson})")
-    print("read one: scaling learn puzzle 1")
+        print(f"puzzle {puzzle.number:>2}  {t(puzzle.title)} (lesson {puzzle.lesson})")
+    print(t("read one: scaling learn puzzle 1"))
     return 0
 
 
@@ -42,16 +43,18 @@ def show_task(number: str | None, start: Path | None, json: bool) -> int:
         print(json_text.dumps(_described(puzzle)))
         return 0
     answer = shlex.quote(str(start or "my_run.json"))
-    print(f"puzzle {puzzle.number}: {puzzle.title}\n\n{puzzle.story.strip()}\n")
-    print(f"on {puzzle.nodes} node(s) of {Path(puzzle.cluster).stem}, from this run:")
+    print(f"puzzle {puzzle.number}: {t(puzzle.title)}\n\n{t(puzzle.story).strip()}\n")
+    place = {"nodes": puzzle.nodes, "cluster": Path(puzzle.cluster).stem}
+    print(t("on {nodes} node(s) of {cluster}, from this run:", **place))
     print(json_text.dumps(_without_path(puzzle)))
-    most = "" if puzzle.changes is None else f" (of these {puzzle.changes} at most)"
-    print(f"you may change{most}: {', '.join(puzzle.may)}")
-    print("\n".join(f"goal: {goal}" for goal in puzzle.goals))
+    most = "" if puzzle.changes is None else t(" (of these {n} at most)", n=puzzle.changes)
+    print(t("you may change{most}: {keys}", most=most, keys=", ".join(puzzle.may)))
+    print("\n".join(t("goal: {goal}", goal=goal) for goal in puzzle.goals))
     if start is None:
-        print(f"begin: scaling learn puzzle {puzzle.number} --start {answer}")
-    print(f"try:   scaling predict {answer} --source analytic")
-    print(f"judge: scaling learn check {puzzle.number} {answer}")
+        begin = f"scaling learn puzzle {puzzle.number} --start {answer}"
+        print(t("begin: {command}", command=begin))
+    print(t("try:   {command}", command=f"scaling predict {answer} --source analytic"))
+    print(t("judge: {command}", command=f"scaling learn check {puzzle.number} {answer}"))
     return 0
 
 

@@ -1,13 +1,18 @@
 """Lessons and labs that come with the package, and serving one to this machine's browser."""
 
 import importlib.util
+import os
 import re
 import subprocess
 import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from scaling.course.language import VARIABLE, catalogue, language, t
+from scaling.course.lessons.translated import translated
+from scaling.course.quizzes.common_mistakes import KNOWN
 from scaling.meshes.errors import InputError
 
 FOLDER = Path(__file__).parent / "notebooks"
@@ -20,8 +25,16 @@ class Lesson:
     """A marimo notebook."""
 
     number: int
-    title: str
+    title: str  # in English
     file: Path
+
+    @property
+    def source(self) -> str:
+        """The notebook in the language that is spoken."""
+        text = self.file.read_text(encoding="utf-8")
+        text = text.replace(f'. {self.title}")', f'. {t(self.title)}")', 1)
+        messages = {key: said for key, said in catalogue(language()).items() if key not in KNOWN}
+        return translated(text, messages)
 
 
 def lessons() -> tuple[Lesson, ...]:
@@ -52,9 +65,15 @@ def numbered(kind: str, number: str) -> Lesson:
     return known[number.strip()]
 
 
-def serve(file: Path) -> int:
+def serve(lesson: Lesson) -> int:
     """Serve a notebook on the loopback address and open it; returns marimo's exit code."""
     if importlib.util.find_spec("marimo") is None:
         raise InputError("lessons need marimo: pip install 'jax-scaling[lessons]'")
-    command = [sys.executable, "-m", "marimo", "run", str(file), "--host", LOOPBACK]
-    return subprocess.run(command, check=False).returncode
+    with TemporaryDirectory() as folder:
+        file = lesson.file
+        if language() != "en":
+            file = Path(folder) / file.name
+            file.write_text(lesson.source, encoding="utf-8")
+        command = [sys.executable, "-m", "marimo", "run", str(file), "--host", LOOPBACK]
+        spoken = os.environ | {VARIABLE: language()}
+        return subprocess.run(command, check=False, env=spoken).returncode

@@ -21,6 +21,7 @@ from scaling.analytic.table import SMALLEST, expected_bytes
 from scaling.api.pricing import price_program
 from scaling.comparing.audit import audit
 from scaling.comparing.discrepancy import PRODUCTS, Discrepancy
+from scaling.course.language import t
 from scaling.program.ir import Collective, collectives
 from scaling.program.stored import StoredProgram, stored_programs
 from scaling.simulate.step import Priced, running_kernels
@@ -56,10 +57,10 @@ def _document() -> Mapping[str, Any]:
     return found
 
 
-@cache
 def cases() -> tuple[ProgramCase, ...]:
     """Return all small steps."""
-    return tuple(ProgramCase(**case) for case in _document()["cases"])
+    said = lambda case: {key: t(case[key]) for key in ("name", "cause", "why")}
+    return tuple(ProgramCase(**case | said(case)) for case in _document()["cases"])
 
 
 def compiled_with() -> str:

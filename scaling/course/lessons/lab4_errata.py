@@ -9,6 +9,7 @@ from functools import cache, cached_property
 from importlib import resources
 from typing import Any
 
+from scaling.course.language import language, t
 from scaling.course.quizzes.common_mistakes import diagnose
 from scaling.course.quizzes.quiz import QuizAnswer, compute
 from scaling.meshes.reading import parse_toml
@@ -51,27 +52,36 @@ class Exhibit:
             return NOTHING
         return verdict.mistakes[0].name if verdict.mistakes else OTHER
 
+    @property
+    def said(self) -> str:
+        """The cause in the language that is spoken."""
+        return t(self.cause)
 
-@cache
+
 def exhibits() -> tuple[Exhibit, ...]:
     """Return all exhibits, in the order of the file."""
+    return _exhibits(language())
+
+
+@cache
+def _exhibits(spoken: str) -> tuple[Exhibit, ...]:
     return tuple(map(_exhibit, parse_toml(FILE.read_text("utf-8"), FILE.name)["exhibit"]))
 
 
-def causes() -> list[str]:
-    """Return what a reader can choose from: each cause once, the mistakes first."""
+def causes() -> dict[str, str]:
+    """Return what a reader can choose from: each cause once, as it is said, the mistakes first."""
     mistakes = sorted({one.cause for one in exhibits()} - {OTHER, NOTHING})
-    return [*mistakes, OTHER, NOTHING]
+    return {t(cause): cause for cause in (*mistakes, OTHER, NOTHING)}
 
 
 def _exhibit(table: Mapping[str, Any]) -> Exhibit:
     question = QuizAnswer(
-        name=table["title"],
+        name=t(table["title"]),
         ask=table["ask"],
         expected=table["printed"],
         unit=table.get("unit", ""),
         formula=table.get("formula", "ask"),
-        reason=table["why"],
+        reason=t(table["why"]),
         mistakes=[*filter(None, [table["mistake"]])],
     )
-    return Exhibit(table["title"], table["where"], table["claim"], question)
+    return Exhibit(t(table["title"]), t(table["where"]), t(table["claim"]), question)

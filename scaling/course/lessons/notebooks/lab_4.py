@@ -46,7 +46,7 @@ def _(every, field):
     is_two = lambda one: min(abs(one.ratio / 2 - 1), abs(one.ratio * 2 - 1)) <= lab4_errata.RIGHT
     halves = [one for one in every if is_two(one)]
     page = parts.opened(field, len(halves), (f"all factors {len(every) / len(halves):.4g}",))
-    named = sorted({one.cause for one in halves})
+    named = sorted({one.said for one in halves})
     factors = sorted((one.ratio for one in every), reverse=True)
     nameless = {f"{i} of {len(every)}": ratio for i, ratio in enumerate(factors, start=1)}
     titles = {f"{i}. {one.title}": i - 1 for i, one in enumerate(every, start=1)}
@@ -96,7 +96,7 @@ def _(asked, cause, page, piece, printed):
     page.show(
         page.reply(
             hit,
-            f"**{piece.cause}**. Printed {printed}, computed "
+            f"**{piece.said}**. Printed {printed}, computed "
             f"**{show(piece.computed, asked.unit)}**, a factor of {piece.ratio:.3g}. "
             f"{asked.reason} {explained}",
         ),
@@ -111,7 +111,7 @@ def _(every, page):
         {
             "exhibit": one.title,
             "printed over computed": f"{one.ratio:.3g}",
-            "cause": one.cause,
+            "cause": one.said,
             "what happened": one.question.reason,
         }
         for one in every

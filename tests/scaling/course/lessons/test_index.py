@@ -23,7 +23,7 @@ def test_labs_are_numbered_in_order():
 def test_one_is_served_on_loopback_only(monkeypatch, words):
     started = []
 
-    def run(command, check):
+    def run(command, check, env):
         started.append(command)
         return subprocess.CompletedProcess(command, 0)
 

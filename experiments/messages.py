@@ -1,0 +1,132 @@
+"""Brings `scaling/course/ko.po` up to date with the texts of the course.
+
+    python -m experiments.messages     adds texts that are new, drops those that are gone
+
+A text keeps its translation as long as it stays the same, letter by letter. A new one has none
+until somebody writes it; tests/scaling/course/test_language.py names those.
+"""
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from scaling.cli.learn import HOW_TO_OPEN
+from scaling.course.language import entries
+from scaling.course.lessons.index import labs, lessons
+from scaling.course.lessons.lab1_programs import FILE as PROGRAMS
+from scaling.course.lessons.lab1_programs import cases
+from scaling.course.lessons.lab4_errata import NOTHING, OTHER, exhibits
+from scaling.course.lessons.translated import texts
+from scaling.course.puzzles.puzzle import puzzles
+from scaling.course.quizzes.common_mistakes import KNOWN
+from scaling.course.quizzes.quiz import quizzes
+
+ROOT = Path(__file__).parents[1]
+COURSE, CLI = ROOT / "scaling" / "course", ROOT / "scaling" / "cli"
+CATALOGUE = COURSE / "ko.po"
+HEAD = r"""# Korean texts of the course. `python -m experiments.messages` keeps the list of texts.
+msgid ""
+msgstr ""
+"Language: ko\n"
+"MIME-Version: 1.0\n"
+"Content-Type: text/plain; charset=UTF-8\n"
+"Content-Transfer-Encoding: 8bit\n"
+"""
+WORDS = re.compile(r"[A-Za-z]{2,}['*`]*[,.:;)]* +[(*`]*[A-Za-z]{2,}")  # two words: a text, no name
+NO_TEXT = re.compile(r"(?:Lab )?\d+\. |scaling [a-z]")  # a title with its number; a command
+
+
+def required() -> dict[str, str]:
+    """Return every text that a reader sees and that must have a translation -> its file."""
+    found: dict[str, str] = {}
+    for where, text in _required():
+        found.setdefault(text, where.removeprefix(f"{ROOT}/"))
+    return found
+
+
+def _required() -> Iterator[tuple[str, str]]:
+    for shelf in (lessons(), labs()):
+        for lesson in shelf:
+            yield str(lesson.file), lesson.title
+            yield from (
+                (str(lesson.file), text) for text in texts(_read(lesson.file)) if _is_text(text)
+            )
+    for file in sorted([*COURSE.rglob("*.py"), *CLI.glob("learn*.py")]):
+        yield from ((str(file), text) for text in _calls(ast.parse(_read(file))))
+    yield "scaling/cli/learn.py", HOW_TO_OPEN
+    for quiz in quizzes():
+        where = f"scaling/course/quizzes/chapters/{quiz.chapter}.toml"
+        named = [answer.name for answer in quiz.answers if WORDS.search(answer.name)]
+        reasons = [answer.reason for answer in quiz.answers]
+        yield from ((where, text) for text in (quiz.question, quiz.note, *named, *reasons) if text)
+    for name, (_, *said) in KNOWN.items():
+        yield from (("scaling/course/quizzes/common_mistakes.py", text) for text in (name, *said))
+    for puzzle in puzzles():
+        words = (puzzle.title, puzzle.story, puzzle.hint)
+        yield from (("scaling/course/puzzles/tasks", text) for text in words)
+    for one in exhibits():
+        said = (one.title, one.where, one.claim, one.question.reason)
+        yield from (("scaling/course/lessons/data/lab4_errata.toml", text) for text in said)
+    yield from (("scaling/course/lessons/lab4_errata.py", text) for text in (OTHER, NOTHING))
+    for case in cases():
+        yield from ((str(PROGRAMS), text) for text in (case.name, case.cause, case.why))
+
+
+def optional() -> dict[str, str]:
+    """Return strings that may have a translation, such as headings of one word -> their file."""
+    found: dict[str, str] = {}
+    for file in sorted(COURSE.rglob("*.py")):
+        for text in texts(_read(file)):
+            for one in (text, text.partition(" (")[0]):
+                found.setdefault(one, str(file).removeprefix(f"{ROOT}/"))
+    for quiz in quizzes():
+        for answer in quiz.answers:
+            found.setdefault(answer.name, f"scaling/course/quizzes/chapters/{quiz.chapter}.toml")
+    return found
+
+
+def written(translations: dict[str, str]) -> str:
+    """Return the catalogue of these translations, in the order of the sources."""
+    extra = optional()
+    found = required()
+    found |= {text: extra[text] for text in translations if text in extra and text not in found}
+    blocks = [
+        f"#: {where}\nmsgid {_lines(text)}\nmsgstr {_lines(translations.get(text, ''))}\n"
+        for text, where in sorted(found.items(), key=lambda item: item[1])
+    ]
+    return "\n".join([HEAD, *blocks])
+
+
+def _is_text(text: str) -> bool:
+    known = text in KNOWN or text.rpartition(" ")[0] in KNOWN  # the name of a mistake
+    return bool(WORDS.search(re.sub(r"\{[^{}]*\}", "", text))) and not (
+        known or NO_TEXT.match(text)
+    )
+
+
+def _calls(tree: ast.AST) -> Iterator[str]:
+    """Yield the texts of all calls t("...")."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "t" and node.args:
+            if isinstance(node.args[0], ast.Constant):
+                yield str(node.args[0].value)
+
+
+def _lines(text: str) -> str:
+    """Return a text as a catalogue has it: a line of it on each line, a long one alone."""
+    rows = text.splitlines(keepends=True) or [""]
+    quoted = [json.dumps(row, ensure_ascii=False) for row in rows]
+    return quoted[0] if len(quoted) == 1 else "\n".join(['""', *quoted])
+
+
+def _read(file: Path) -> str:
+    return file.read_text(encoding="utf-8")
+
+
+if __name__ == "__main__":
+    known = entries(_read(CATALOGUE)) if CATALOGUE.is_file() else {}
+    CATALOGUE.write_text(written(known), encoding="utf-8")
+    todo = [text for text in required() if text not in known]
+    print(f"{len(required())} texts, {len(todo)} without a translation: {CATALOGUE}")
