@@ -89,21 +89,6 @@ def learn(
         plot: draw the step that check judges (.svg).
         lang: language of the course, en or ko; default: that of SCALING_LANG, else en.
     """
-    with speaking(lang):
-        return _learn(what, name, run, guess, all, start, source, plot, json)
-
-
-def _learn(
-    what: str,
-    name: str | None,
-    run: str | None,
-    guess: tuple[str, ...],
-    all: bool,
-    start: Path | None,
-    source: str,
-    plot: Path | None,
-    json: bool,
-) -> int:
     check_keys([what], TAKES, "scaling learn", "word")
     given: dict[str, Any] = {"name": name, "run": run, "guess": guess, "all": all, "start": start}
     given |= {"tries": tries, "source": source != "auto", "plot": plot, "json": json}
@@ -115,30 +100,31 @@ def _learn(
         flag = {"tries": "try"}.get(option, option)
         shown = repr(value) if option in ("name", "run") else f"--{flag}"
         raise InputError(f"scaling learn {what} takes no {shown}; see scaling learn --help")
-    match what:
-        case "explorer" | "quizzes" | "sweeps":
-            return serve_pages(f"{what}.html")
-        case "lesson" | "lab":
-            if name is None:
-                raise InputError(f"write scaling learn {what} 1; scaling learn lists all")
-            return serve(numbered(what, name))
-        case "ladder":
-            if not (name or "").strip() or len(guess) > 1:
-                raise InputError(f"write {EXAMPLE}, with one --guess at most")
-            return show(ladder_of(name or "", guess_of(guess[0]) if guess else None), json)
-        case "sweep":
-            return _sweep(name, tries, json)
-        case "find":
-            return show(find_topics(" ".join(filter(None, (name, run))), all), json)
-        case "puzzles":
-            return show_list(json)
-        case "puzzle":
-            return show_task(name, start, json)
-        case "check":
-            return check(name, run, source, plot, json)
-    if all:
-        return _compute_all(json)
-    return _list(json) if name is None else _quiz(name, guess, json)
+    with speaking(lang):
+        match what:
+            case "explorer" | "quizzes" | "sweeps":
+                return serve_pages(f"{what}.html")
+            case "lesson" | "lab":
+                if name is None:
+                    raise InputError(f"write scaling learn {what} 1; scaling learn lists all")
+                return serve(numbered(what, name))
+            case "ladder":
+                if not (name or "").strip() or len(guess) > 1:
+                    raise InputError(f"write {EXAMPLE}, with one --guess at most")
+                return show(ladder_of(name or "", guess_of(guess[0]) if guess else None), json)
+            case "sweep":
+                return _sweep(name, tries, json)
+            case "find":
+                return show(find_topics(" ".join(filter(None, (name, run))), all), json)
+            case "puzzles":
+                return show_list(json)
+            case "puzzle":
+                return show_task(name, start, json)
+            case "check":
+                return check(name, run, source, plot, json)
+        if all:
+            return _compute_all(json)
+        return _list(json) if name is None else _quiz(name, guess, json)
 
 
 def _quiz(name: str, given: tuple[str, ...], json: bool) -> int:
@@ -174,8 +160,10 @@ def _sweep(name: str | None, tries: tuple[str, ...], json: bool) -> int:
     for game in games:
         print(f"sweep {game.problem.line()}")
     print(
-        f"play one: scaling learn sweep {games[0].problem.name}; or in the browser: "
-        "scaling learn sweeps"
+        t(
+            "play one: scaling learn sweep {name}; or in the browser: scaling learn sweeps",
+            name=games[0].problem.name,
+        )
     )
     return 0
 
