@@ -61,8 +61,10 @@ def _required() -> Iterator[tuple[str, str]]:
         named = [answer.name for answer in quiz.answers if WORDS.search(answer.name)]
         reasons = [answer.reason for answer in quiz.answers]
         yield from ((where, text) for text in (quiz.question, quiz.note, *named, *reasons) if text)
-    for name, (_, *said) in KNOWN.items():
-        yield from (("scaling/course/quizzes/common_mistakes.py", text) for text in (name, *said))
+    for name, (_, sentence, check) in KNOWN.items():
+        yield from (
+            ("scaling/course/quizzes/common_mistakes.py", text) for text in (name, sentence, check)
+        )
     for puzzle in puzzles():
         words = (puzzle.title, puzzle.story, puzzle.hint)
         yield from (("scaling/course/puzzles/tasks", text) for text in words)
