@@ -102,10 +102,9 @@ def written(translations: dict[str, str]) -> str:
 
 
 def _is_text(text: str) -> bool:
-    known = text in KNOWN or text.rpartition(" ")[0] in KNOWN  # the name of a mistake
-    return bool(WORDS.search(re.sub(r"\{[^{}]*\}", "", text))) and not (
-        known or NO_TEXT.match(text)
-    )
+    name = re.sub(r" (?:\{.*\}|[\d.]+)$", "", text)  # of a mistake, where a number follows it
+    words = WORDS.search(re.sub(r"\{[^{}]*\}", "", text))
+    return bool(words) and name not in KNOWN and not NO_TEXT.match(text)
 
 
 def _calls(tree: ast.AST) -> Iterator[str]:
