@@ -23,7 +23,7 @@ LONG_TIER := not gpu and not browser
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-newest test-old-cpu test-all smoke browser screenshots docs site lint format host-check validate bench parity foreign gpu release clean
+.PHONY: help demo test test-newest test-old-cpu test-all smoke browser screenshots docs pyodide site lint format host-check validate bench parity foreign gpu release clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -58,7 +58,10 @@ screenshots: $(VENV)/.ready-dev,browser  ## pictures of six pages, into docs/ima
 docs: $(VENV)/.ready-dev,docs  ## these pages with Sphinx, in build/docs; needs no network to be read
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
 
-site: docs $(VENV)/.ready-dev,site  ## pages, lessons and documentation as a static site, in build/site; 4 minutes
+pyodide: $(READY)  ## Python for a browser, as far as it can be had here, in build/pyodide; says what cannot
+	$(BIN)/python -m experiments.site.runtime
+
+site: docs pyodide $(VENV)/.ready-dev,site  ## pages, lessons and documentation as a static site, in build/site; 5 minutes, then 2
 	$(BIN)/python -m experiments.site $(SITE_ARGS)
 
 lint: $(READY)  ## format check, lint, types

@@ -13,6 +13,7 @@ LOADS = {
 }
 # rel of a link that loads nothing
 NO_LOAD = {"canonical", "search", "next", "prev", "index", "author", "license", "help"}
+WORDS = "texts.js"  # whose addresses are links in words
 OWN_SCRIPT = re.compile(r"https?://[^\s\"'`]+")
 
 
@@ -58,7 +59,7 @@ def loads_from_elsewhere(site: Path) -> list[str]:
         for target in parsed.loads
         if urlsplit(target).netloc
     ]
-    for script in site.glob("*.js"):
+    for script in (file for file in site.glob("*.js") if file.name != WORDS):
         text = script.read_text(encoding="utf-8")
         found += [f"{script.name}: {address}" for address in OWN_SCRIPT.findall(text)]
     return sorted(found)

@@ -1,24 +1,27 @@
-"""Lessons in three forms: in the browser's own Python, as the page of a run, as a Jupyter notebook.
+"""Lessons in three forms: the page of a run, a Jupyter notebook, and in the browser's own Python.
 
-marimo writes all three. In the browser the project comes from the site's wheel, which the header
+marimo writes the last two. In the browser the project comes from the site's wheel, which the header
 names that is put before a lesson here: its own file stays as it is, and the name `scaling` of the
-package index, which is not ours, is never asked for. Pages of a run load marimo's scripts, which
-marimo's export takes from a CDN, from the folder where the others have them.
+package index, which is not ours, is never asked for.
 """
 
 import os
 import shutil
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from experiments.site.runtime import LESSONS_LOCK
+from experiments.site.stored import cached
 from scaling.course.lessons.index import Lesson
+from scaling.course.web.pages import Place, frame
+from scaling.course.web.texts import page_text
 
 PACKAGES = ("numpy", "scipy")  # of Pyodide; scipy fits the lines of lesson 3
-CDN = "https://cdn.jsdelivr.net/npm/@marimo-team/frontend@{}/dist"  # marimo's get_default_asset_url
+EXPORT = ("marimo", "-y", "-q", "export")
 NOT_PAGES = ("CLAUDE.md", "site.webmanifest")  # that marimo copies beside its scripts
+ELEMENT = "<marimo-wasm"  # of marimo's page, whose attributes say where Python comes from
 
 HEADER = "# /// script\n"
 INSTALL = (
@@ -27,24 +30,51 @@ INSTALL = (
 )
 
 
-def export(lesson: Lesson, wheel: Path, out: Path) -> None:
-    """Write LESSON_read.html, LESSON.ipynb and LESSON.html, which opens in a browser."""
+def export(lesson: Lesson, wheel: Path, out: Path, place: Place, cache: Path) -> None:
+    """Write LESSON_read.html, LESSON.ipynb and LESSON.html, which opens in a browser.
+
+    Args:
+        cache: where the outputs of runs are kept from one build to the next.
+    """
     name = lesson.file.stem
     with TemporaryDirectory() as folder:  # marimo keeps sessions beside what it exports
         copy = Path(folder) / lesson.file.name
         shutil.copyfile(lesson.file, copy)
-        _marimo("ipynb", copy, out / f"{name}.ipynb")
-        _marimo("html", copy, out / f"{name}_read.html", "--no-include-code", "--", "--guess", "1")
+        _run(*EXPORT, "ipynb", copy, "-o", out / f"{name}.ipynb", "-f")
         copy.write_text(with_header(lesson.file, wheel), encoding="utf-8")
-        _marimo("html-wasm", copy, out / f"{name}.html", "--mode", "run")
+        words = (*EXPORT, "html-wasm", copy, "-o", out / f"{name}.html", "-f", "--no-sandbox")
+        _run(*words, "--mode", "run")
     add_install_cell(out / f"{name}.ipynb")
-    load_from_here(out / f"{name}_read.html")
+    make = lambda: _run("experiments.site.read", lesson.file)
+    cells = cached(cache, lesson.file, make)
+    (out / f"{name}_read.html").write_text(read_page(lesson, cells, place), encoding="utf-8")
+    open_page(out / f"{name}.html", place)
 
 
-def load_from_here(page: Path) -> None:
-    """Let the page of a run load marimo's scripts from its own folder."""
+def read_page(lesson: Lesson, cells: str, place: Place) -> str:
+    """Return the page of a run, of the HTML that its cells show."""
+    lead = page_text('<p class="lead">{{lessons.as_read}}</p>\n', place.texts)
+    title = f"{lesson.title} - scaling"
+    return frame(
+        "read", f'<main id="main" class="read">\n{lead}{cells}</main>\n', place, "../", title
+    )
+
+
+def open_page(page: Path, place: Place) -> None:
+    """Let marimo's page take Python from the site where it is there, else say what is missing."""
     text = page.read_text(encoding="utf-8")
-    page.write_text(text.replace(CDN.format(version("marimo")), "."), encoding="utf-8")
+    if (page.parent.parent / "pyodide" / LESSONS_LOCK).is_file():
+        folder = "../pyodide/"
+        given = (
+            f'data-pyodide-index-url="{folder}" data-pyodide-lockfile-url="{folder}{LESSONS_LOCK}"'
+        )
+        assert ELEMENT in text, f"marimo's page has no {ELEMENT}"
+        text = text.replace(ELEMENT, f"{ELEMENT} {given}", 1)
+    scripts = "".join(
+        f'<script defer src="../{file}"></script>' for file in ("texts.js", "open.js")
+    )
+    assert "</head>" in text
+    page.write_text(text.replace("</head>", f"{scripts}\n</head>", 1), encoding="utf-8")
 
 
 def add_install_cell(notebook: Path) -> None:
@@ -71,12 +101,12 @@ def tidy(out: Path) -> None:
         (out / name).unlink(missing_ok=True)
 
 
-def _marimo(form: str, source: Path, target: Path, *more: str) -> None:
-    """Run marimo's export; uv, which it calls, is looked for beside this Python."""
-    command = [sys.executable, "-m", "marimo", "-y", "-q", "export", form, str(source)]
+def _run(*words: object) -> str:
+    """Return what a module prints; uv, which marimo calls, is looked for beside this Python."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     environment = os.environ | {"PATH": path, "JAX_PLATFORMS": "cpu"}
-    words = [*command, "-o", str(target), "-f", "--no-sandbox", *more]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True)
+    command = [sys.executable, "-m", *map(str, words)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:
-        raise SystemExit(f"{' '.join(words)}\n{done.stdout}{done.stderr}")
+        raise SystemExit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
+    return done.stdout

@@ -1,27 +1,29 @@
-"""The pages of the site, as a server sends them but for one word: who answers their questions.
+"""The pages of the site: those of the server but for who answers their questions.
 
-build/site/*.html, *.js, *.css    scaling/course/web/pages, data-backend="pyodide"
+build/site/*.html, *.js, *.css        scaling/course/web, data-backend="pyodide"
+build/site/stored/                    answers that need no Python (stored.py)
+build/site/pyodide/                   Python for a browser, as far as it could be had (runtime.py)
 build/site/wheel/jax_scaling-*.whl    the project itself, which a worker gives to its Python
-build/site/answers.json           our numbers of all quizzes: a browser's Python is slow to start
-build/site/docs/                  the documentation, as `make docs` writes it
+build/site/lessons/                   lessons and labs in three forms (notebooks.py)
+build/site/docs/                      the documentation, as `make docs` writes it
 """
 
-import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from experiments.site.runtime import CDN, hosts_of
 from scaling.course.lessons.index import Lesson
-from scaling.course.quizzes.quiz import Quiz
-from scaling.course.web.ask import computed
+from scaling.course.web.pages import WRITTEN, Place, kind_of
 from scaling.course.web.server import PAGES
-from scaling.course.web.texts import glossary_page, kind_of, lessons_page
+from scaling.course.web.texts import ENGLISH
 
 ROOT = Path(__file__).parents[2]
-HERE, THERE = 'data-backend="server"', 'data-backend="pyodide"'
 WHEEL = 'WHEEL = "scaling.whl"'  # in pyodide.js
+FROM = f'FROM = "{CDN}"'
+FORMS = {".html": "open", "_read.html": "read", ".ipynb": "notebook"}  # of a lesson, by its files
 
 
 def build_wheel(folder: Path) -> Path:
@@ -32,32 +34,39 @@ def build_wheel(folder: Path) -> Path:
     return wheel
 
 
-def write_pages(out: Path, wheel: Path) -> None:
-    """Write all pages, which load the wheel from its place in the site."""
+def place_of(runtime: Path | None) -> Place:
+    """Return where pages of a site are read that has this runtime, or none."""
+    hosts: Mapping[str, Sequence[str]] = {
+        "explorer": hosts_of(runtime, ("numpy",)),
+        "lessons": hosts_of(runtime, None),
+    }
+    return Place(is_site=True, links=links, hosts=hosts)
+
+
+def write_pages(out: Path, wheel: Path, runtime: Path | None = None) -> None:
+    """Write all pages, which load the wheel from its place in the site.
+
+    Args:
+        runtime: Pyodide's files, which are copied to the site; None: they come from the CDN.
+    """
     shutil.copytree(PAGES, out, dirs_exist_ok=True)
-    (out / "glossary.html").write_text(glossary_page(docs=True), encoding="utf-8")
-    (out / "lessons.html").write_text(lessons_page(links), encoding="utf-8")
-    for page in out.glob("*.html"):
-        text = page.read_text(encoding="utf-8")
-        assert HERE in text, page
-        page.write_text(text.replace(HERE, THERE), encoding="utf-8")
-    place, script = wheel.relative_to(out).as_posix(), out / "pyodide.js"
+    place = place_of(runtime)
+    for name, written in WRITTEN.items():
+        (out / name).write_text(written(place), encoding="utf-8")
+    script, folder = out / "pyodide.js", CDN
+    if runtime is not None:
+        shutil.copytree(runtime, out / "pyodide")
+        folder = "./pyodide/"
     text = script.read_text(encoding="utf-8")
-    assert WHEEL in text
-    script.write_text(text.replace(WHEEL, f'WHEEL = "{place}"'), encoding="utf-8")
-
-
-def write_answers(out: Path, of: Sequence[Quiz]) -> None:
-    """Write our numbers and formulas of quizzes."""
-    answers = {quiz.id: computed(quiz) for quiz in of}
-    (out / "answers.json").write_text(json.dumps(answers, allow_nan=False), encoding="utf-8")
+    assert WHEEL in text and FROM in text
+    text = text.replace(WHEEL, f'WHEEL = "{wheel.relative_to(out).as_posix()}"')
+    script.write_text(text.replace(FROM, f'FROM = "{folder}"'), encoding="utf-8")
 
 
 def links(lesson: Lesson) -> str:
     """Return the forms that a lesson has in the site, as links."""
-    forms = {".html": "open", "_read.html": "read", ".ipynb": "notebook"}
     name, label = lesson.file.stem, f"{kind_of(lesson)} {lesson.number}"
     return " ".join(
         f'<a href="lessons/{name}{end}" aria-label="{word} {label}">{word}</a>'
-        for end, word in forms.items()
+        for end, word in ((end, ENGLISH[f"lessons.{form}"]) for end, form in FORMS.items())
     )

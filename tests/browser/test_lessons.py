@@ -15,7 +15,7 @@ from scaling.course.lessons.parts import OPENS
 from scaling.questions.page import show
 
 pytestmark = pytest.mark.browser
-DESKTOP, PHONE = (1100, 900), (400, 800)  # pixels
+DESKTOP, PHONE = (1100, 900), (390, 844)  # pixels
 LONGEST_CONTROL = (
     18  # characters of a control, a number, or of "Notifications (F8)", which marimo hides
 )

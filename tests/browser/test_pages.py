@@ -1,14 +1,12 @@
 """The pages in a real browser: from the server of `scaling learn`, and as a site. `make browser`.
 
-The site's Python is Pyodide, whose runtime npm has: its files are given to the browser where it
-asks the CDN. numpy's build for Pyodide is not there, so that only quizzes are tried.
+The site is opened from a plain server of files and from the files themselves, without a network.
 """
 
 import os
 import re
 import shutil
-import subprocess
-import tarfile
+import time
 from contextlib import suppress
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -17,18 +15,27 @@ from threading import Thread
 
 import pytest
 
-from experiments.site.pages import build_wheel, write_answers, write_pages
-from scaling.course.quizzes.quiz import find
+from experiments.site.pages import build_wheel, write_pages
+from experiments.site.runtime import LOCK, hosts_of, take
+from experiments.site.stored import asked, write_small, write_steps
+from scaling.course.explorer.programs import programs
+from scaling.course.quizzes.answered import guess_of
+from scaling.course.quizzes.common_mistakes import diagnose
+from scaling.course.quizzes.quiz import find, quizzes
+from scaling.course.web.ask import one_quiz
+from scaling.course.web.pages import WRITTEN
 from scaling.course.web.server import PAGES, PageServer
-from scaling.course.web.texts import WRITTEN
+from scaling.meshes.errors import InputError
 
 pytestmark = pytest.mark.browser
-DESKTOP, PHONE = (1100, 900), (400, 800)  # pixels
+DESKTOP, PHONE = (1100, 900), (390, 844)  # pixels
 OPEN_TIME = 60.0  # s that a page may take
 SCREENS = "SCREENSHOTS"  # environment variable: a folder that screenshots go to
 QUIZ, RIGHT = "gpu-q2.3", "1.044"  # ms
-PYODIDE = re.search(r'"(https://.*/v([\d.]+)/full/)"', (PAGES / "pyodide.js").read_text())
-ALL = sorted({*(file.name for file in PAGES.glob("*.html")), *WRITTEN})
+ALL = sorted(name for name in WRITTEN if name.endswith(".html"))
+GROUP = max(programs({}), key=lambda one: sum(len(f["stops"]) for f in one["families"]))
+STEP = GROUP["families"][0]["stops"][0]  # that the explorer begins with
+FIRST_NUMBER = 10.0  # s until a step is priced by a browser's own Python
 
 
 @pytest.fixture
@@ -86,30 +93,57 @@ def test_a_wrong_guess_is_told_its_slips_and_a_right_one_that_it_is_right(
 ):
     page = opened(browser, f"{pages}quizzes.html#{QUIZ}", color_scheme=scheme)
     guess(page, "2.1")
-    page.get_by_text("Off by a factor of 2.01").wait_for()
+    page.get_by_text("Too high, by two to ten times").wait_for()
     assert page.get_by_text("two directions").is_visible()
-    assert page.get_by_text("scaling collective all-gather").first.is_visible()
     check_accessible(page)
     page.screenshot(path=screens / f"quiz_wrong_{scheme}.png", full_page=True)
+    assert page.get_by_text(RIGHT).count() == 0, "shown before the second try"
+    guess(page, "2.1")
+    page.get_by_text("Off by a factor of 2.01").wait_for()
+    page.get_by_text(RIGHT).first.wait_for()
+    assert page.get_by_text("scaling collective all-gather").first.is_visible()
+    page.screenshot(path=screens / f"quiz_answer_{scheme}.png", full_page=True)
     guess(page, RIGHT)
     page.get_by_text("Right (").wait_for()
-    assert page.locator(".wrong").count() == 0
+    assert page.locator(".verdict.wrong").count() == 0
     guess(page, "one")
     page.get_by_text("'one' is no number").wait_for()
     assert page.errors == []
 
 
-def test_a_question_has_an_address_and_marks_stay(browser, pages):
+def test_a_question_has_an_address_and_the_score_stays(browser, pages):
     page = opened(browser, f"{pages}quizzes.html#{QUIZ}")
     guess(page, RIGHT)
     page.get_by_text("Right (").wait_for()
+    count = len(quizzes())
+    page.get_by_text(f"1 of {count} right at the last try, 0 wrong").wait_for()
     page.get_by_role("button", name="Next").click()
     page.wait_for_function(f"location.hash !== '#{QUIZ}'")
     assert page.locator(".verdict").count() == 0
+    guess_all(page, "-1")
+    page.get_by_text(f"1 of {count} right at the last try, 1 wrong").wait_for()
     page.go_back()
-    page.locator("#chooser option:checked", has_text=f"\u2713 quiz 2 Q3 ({QUIZ})").wait_for(
-        state="attached"
-    )
+    page.locator(f"#list a[href='#{QUIZ}'][aria-current=true] .right").wait_for()
+    page.reload()
+    page.get_by_role("button", name="Forget my answers").click()
+    page.get_by_text("at the last try").wait_for(state="hidden")
+
+
+def guess_all(page, number: str) -> None:
+    for field in page.locator("#fields input").all():
+        field.fill(number)
+    page.keyboard.press("Enter")
+
+
+def test_the_answer_can_be_shown_after_a_wrong_guess_alone(browser, pages):
+    page = opened(browser, f"{pages}quizzes.html#{QUIZ}")
+    page.locator("#fields input").first.wait_for()
+    button = page.get_by_role("button", name="Show the answer")
+    assert not button.is_visible()
+    guess(page, "2.1")
+    button.click()
+    page.get_by_text(RIGHT).first.wait_for()
+    assert not button.is_visible()
 
 
 def test_a_quiz_is_answered_with_the_keyboard_alone(browser, pages):
@@ -142,16 +176,12 @@ def test_a_server_that_has_ended_is_named(browser):
 
 @pytest.fixture(scope="module")
 def runtime(tmp_path_factory) -> Path:
-    """Files of Pyodide's runtime, from npm."""
-    folder, version = tmp_path_factory.mktemp("pyodide"), PYODIDE[2]
-    if shutil.which("npm") is None:
-        pytest.skip("npm brings Pyodide's runtime")
-    command = ["npm", "pack", f"pyodide@{version}"]
-    if subprocess.run(command, cwd=folder, capture_output=True).returncode:
-        pytest.skip(f"npm has no pyodide@{version} here")
-    with tarfile.open(folder / f"pyodide-{version}.tgz") as archive:
-        archive.extractall(folder, filter="data")
-    return folder / "package"
+    """Python for a browser, as `make pyodide` gets it."""
+    folder = tmp_path_factory.mktemp("pyodide")
+    take(folder)
+    if not (folder / LOCK).is_file():
+        pytest.skip("npm, which has Pyodide, cannot be reached from here")
+    return folder
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -160,12 +190,20 @@ class Quiet(SimpleHTTPRequestHandler):
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    """The address of the site's pages, without lessons and documents."""
+def folder(tmp_path_factory, runtime) -> Path:
+    """The site's pages with one quiz and the steps of one slider, without lessons and documents."""
     folder = tmp_path_factory.mktemp("site")
     (folder / "wheel").mkdir()
-    write_pages(folder, build_wheel(folder / "wheel"))
-    write_answers(folder, [find(QUIZ)])
+    write_pages(folder, build_wheel(folder / "wheel"), runtime)
+    write_small(folder, [find(QUIZ)])
+    (cache := tmp_path_factory.mktemp("cache")).mkdir(exist_ok=True)
+    write_steps(folder, [STEP["key"]], cache)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def served(folder):
+    """The address of the site from a plain server of files."""
     handler = partial(Quiet, directory=str(folder))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
@@ -173,51 +211,119 @@ def site(tmp_path_factory):
         server.shutdown()
 
 
-def visited(browser, address: str, answer):
-    """A page of the site; `answer` handles what it asks of other hosts."""
-    context = browser.new_context()
-    context.route(lambda url: not url.startswith(address.rpartition("/")[0]), answer)
+@pytest.fixture(params=["file", "http"])
+def site(request, folder, served) -> str:
+    """The address of the site: opened from files, and from a plain server."""
+    return f"{folder.as_uri()}/" if request.param == "file" else served
+
+
+def offline(browser, address: str, size=DESKTOP):
+    """A page without a network but for the site's own server; `asked` is what it asked for."""
+    context = browser.new_context(viewport={"width": size[0], "height": size[1]})
     page = context.new_page()
+    page.asked = []
+
+    def answer(route):
+        page.asked.append(route.request.url)
+        route.abort()
+
+    context.route(re.compile(r"^https?://(?!127\.0\.0\.1)"), answer)
     page.set_default_timeout(1000 * OPEN_TIME)
     page.goto(address)
     return page
 
 
-def from_npm(runtime: Path, asked: list[str]):
-    """What handles a request: with a file of the runtime, else as if there were no network."""
-
-    def answer(route):
-        asked.append(route.request.url)
-        file = runtime / route.request.url.removeprefix(PYODIDE[1])
-        route.fulfill(path=file) if file.is_file() else route.abort()
-
-    return answer
-
-
-def test_the_site_answers_a_quiz_by_a_python_in_the_browser(browser, site, runtime):
-    asked = []
-    page = visited(browser, f"{site}quizzes.html#{QUIZ}", from_npm(runtime, asked))
-    page.get_by_text("Loading Python").wait_for()
+def test_quizzes_need_no_python_and_no_network(browser, site):
+    page = offline(browser, f"{site}quizzes.html#{QUIZ}")
     guess(page, "2.1")
-    page.get_by_text("Off by a factor of 2.01").wait_for()
+    page.get_by_text("Too high, by two to ten times").wait_for()
     assert page.get_by_text("two directions").is_visible()
-    page.get_by_text("Loading Python").wait_for(state="hidden")
-    assert asked and not [url for url in asked if not url.startswith(PYODIDE[1])]
-    page.evaluate(
-        "import('./ask.js').then(m => m.ask('quiz', {id: 'x'})).catch(e => { said = e.message })"
-    )
-    page.wait_for_function("globalThis.said")
-    assert "no quiz is called" in page.evaluate("globalThis.said")
+    guess(page, RIGHT)
+    page.get_by_text("Right (").wait_for()
+    assert page.asked == []
 
 
-def test_the_site_says_when_numpy_is_missing(browser, site, runtime):
-    """So far the explorer comes with what npm has: it asks the CDN for the numpy of its list."""
-    asked = []
-    page = visited(browser, f"{site}explorer.html", from_npm(runtime, asked))
-    page.get_by_text("numpy could not be loaded from").wait_for()
-    assert re.fullmatch(re.escape(PYODIDE[1]) + r"numpy-[\d.]+-.*wasm32\.whl", asked[-1])
+def test_the_first_page_has_its_picture_and_finds_words(browser, site):
+    page = offline(browser, site + "index.html")
+    page.locator("#picture svg").wait_for()
+    page.locator("#words").fill("microbatch")
+    page.locator("#found a").first.wait_for()
+    page.locator("#words").fill("all-gather 512")
+    page.locator(f"#found a[href='quizzes.html#{QUIZ}']").wait_for()
+    page.locator("#words").fill("no such word")
+    page.get_by_text("Nothing is found").wait_for()
+    assert page.asked == []
 
 
-def test_a_site_without_a_network_says_what_is_missing(browser, site):
-    page = visited(browser, f"{site}quizzes.html#{QUIZ}", lambda route: route.abort())
-    page.get_by_text("Python could not be loaded from").wait_for()
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_the_explorer_shows_a_step_and_says_what_a_change_needs(browser, site, folder, size):
+    page = offline(browser, site + "explorer.html", size)
+    page.locator("#results").wait_for()
+    assert float(page.locator("#seconds").get_attribute("data-seconds")) > 0
+    assert page.asked == []
+    page.locator("#nvlink").focus()
+    page.keyboard.press("ArrowLeft")
+    if site.startswith("file"):
+        page.get_by_text("A browser starts no Python").wait_for()
+    elif hosts_of(folder / "pyodide", ("numpy",)):
+        page.get_by_text("numpy could not be loaded from https://cdn.jsdelivr.net").wait_for()
+    wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+    assert wide <= 0, f"{wide} pixels too wide"
+    assert page.locator("#results").is_visible(), "what was shown stays"
+
+
+def test_the_site_computes_a_changed_step_by_its_own_python(browser, served, folder):
+    """With all wheels beside, a browser without a network prices a step as this Python does."""
+    if hosts := hosts_of(folder / "pyodide", ("numpy",)):
+        pytest.skip(f"numpy's wheel for Pyodide could not be had from {hosts[0]}")
+    begin = time.monotonic()
+    page = offline(browser, f"{served}explorer.html?program={STEP['key']}&network=0.5")
+    page.locator("#results").wait_for()
+    assert time.monotonic() - begin < FIRST_NUMBER
+    shown = float(page.locator("#seconds").get_attribute("data-seconds"))
+    expected = asked("explorer", program=STEP["key"], network=0.5)["step"]["seconds"]
+    assert shown == pytest.approx(expected, rel=1e-9) and page.asked == []
+
+
+def test_a_python_that_cannot_be_loaded_is_named(browser, tmp_path, folder):
+    """A site without Pyodide's files, and without a network."""
+    for name in ("explorer.html", "worker.js", "explorer.js", "ask.js", "texts.js"):
+        shutil.copyfile(folder / name, tmp_path / name)
+    shutil.copytree(folder / "stored", tmp_path / "stored")
+    shutil.copyfile(PAGES / "pyodide.js", tmp_path / "pyodide.js")
+    handler = partial(Quiet, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        page = offline(browser, f"http://127.0.0.1:{server.server_port}/explorer.html?network=0.5")
+        page.get_by_text("Python could not be loaded from https://cdn.jsdelivr.net").wait_for()
+        server.shutdown()
+
+
+def test_a_page_judges_a_guess_as_the_command_line_does(browser, pages):
+    """Right, off by each mistake up and down, of another sign, and by nothing that is known."""
+    quiz = one_quiz({"id": QUIZ})
+    (row,) = quiz["numbers"]
+    answer, possible = row["answer"], find(QUIZ).answers[0].mistakes
+    factors = [f for one in row["mistakes"] for f in (one["factor"], 1 / one["factor"])]
+    factors += [1.0, 1.02, 0.98, 1.031, 5.123, 1 / 7.7, 1234.5, 1e-7, 123456.0, 0.0, -1.0]
+    guesses = [answer * factor for factor in factors]
+    page = opened(browser, f"{pages}quizzes.html#{QUIZ}")
+    script = "([all, row, quiz]) => all.map((one) => judged(one, row, quiz))"
+    found = page.evaluate(script, [guesses, row, quiz])
+    for guess_, one in zip(guesses, found, strict=True):
+        verdict = diagnose(guess_, answer, row["tolerance"], possible)
+        assert one["words"].lower() == str(verdict).split("\n")[0]
+        assert one["isRight"] == verdict.right
+        assert verdict.right or one["hint"].split("Wrong: ")[-1].lower() in verdict.hint.lower()
+        assert [m["sentence"] for m in one["found"]] == [m.sentence for m in verdict.mistakes]
+
+
+@pytest.mark.parametrize("text", ["1,040", " 1.04e3 ", "-2", ".5", "0x10", "one", "", "inf", "nan"])
+def test_a_page_reads_a_number_as_the_command_line_does(browser, pages, text):
+    page = opened(browser, f"{pages}quizzes.html")
+    page.evaluate("text => { try { out = number(text) } catch (e) { out = null } }", text)
+    try:
+        expected = guess_of(text)
+    except InputError:
+        expected = None
+    assert page.evaluate("out") == expected

@@ -1,42 +1,40 @@
 """The static site: its pages, its check of links, and the whole of it (slow tier)."""
 
+import base64
+import gzip
 import json
 import os
 import subprocess
 import sys
 import tomllib
 import zipfile
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from experiments.site.check import broken_links, loads_from_elsewhere
-from experiments.site.notebooks import with_header
-from experiments.site.pages import ROOT, write_answers, write_pages
+from experiments.site.documents import document_entries
+from experiments.site.notebooks import open_page, read_page, with_header
+from experiments.site.pages import ROOT, place_of, write_pages
+from experiments.site.read import plain
+from experiments.site.runtime import (
+    LESSONS_LOCK,
+    LOCK,
+    hosts_of,
+    marimo_version_of_pyodide,
+    pyodide_version,
+    take_wheels,
+)
+from experiments.site.stored import cache_folder, cached, keep, write_small
 from scaling.course.lessons.index import labs, lessons
 from scaling.course.quizzes.quiz import find
+from scaling.program.stored import stored_programs
 
-CDN = "https://cdn.jsdelivr.net/pyodide/"  # of Pyodide alone
+CDN = "https://cdn.jsdelivr.net/"  # of Pyodide alone
 # What a browser does not have; the site's Python has to do without it.
 ABSENT = ("jax", "jaxlib", "flax", "matplotlib", "scipy", "rich", "marimo", "markdown_it")
 LESSONS = (*lessons(), *labs())
-ASK = """
-import json, sys
-for name in sys.argv[3].split(","):
-    sys.modules[name] = None
-sys.path.insert(0, sys.argv[1])
-from scaling.course.web.ask import ask
-print(ask(sys.argv[2]))
-"""
-
-
-def asked(folder: Path, what: str, absent=ABSENT, **given):
-    """What the project in a folder answers where some packages are not there."""
-    command = [sys.executable, "-I", "-c", ASK, str(folder)]
-    words = [json.dumps({"what": what, "with": given}), ",".join(absent)]
-    done = subprocess.run([*command, *words], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)["answer"]
 
 
 @pytest.fixture
@@ -89,14 +87,148 @@ def test_a_lesson_of_the_site_takes_the_project_from_its_wheel(tmp_path, header)
     assert ("tool" in found) == bool(header) and lines[end + 1 :] == ["import marimo"]
 
 
-def test_quizzes_are_answered_without_numpy(tmp_path):
-    """As the site's pages do it: `answers.json` lies beside the module."""
+def test_what_pages_show_without_python_is_written_as_scripts(tmp_path):
     quiz = find("gpu-q2.3")
-    write_answers(tmp_path, [quiz])
-    (row,) = json.loads((tmp_path / "answers.json").read_text())[quiz.id]
-    assert abs(row["ours"] - quiz.answers[0].expected) < 0.01
-    listed = asked(ROOT, "quizzes", absent=(*ABSENT, "numpy"))
-    assert quiz.id in [found["id"] for found in listed]
+    write_small(tmp_path, [quiz], [{"kind": "docs", "title": "x", "address": "docs/x.html"}])
+    found = {file.stem: kept(file) for file in (tmp_path / "stored").iterdir()}
+    assert set(found) == {"quizzes", "answers", "programs", "sweeps", "search"}
+    (number,) = found["answers"][quiz.id]["numbers"]
+    assert abs(number["answer"] - quiz.answers[0].expected) < 0.01
+    assert quiz.id in [row["id"] for row in found["quizzes"]]
+    assert found["search"][-1]["title"] == "x"
+
+
+def kept(file: Path):
+    """What a page has of a stored script."""
+    text = file.read_text()
+    name, value = json.loads(f"[{text.removeprefix('keep(').removesuffix(');' + chr(10))}]")
+    assert name == file.stem
+    return json.loads(gzip.decompress(base64.b64decode(value))) if isinstance(value, str) else value
+
+
+@pytest.mark.parametrize("value", [{"a": 1.5}, ["</script>"] * 5000])
+def test_a_stored_answer_is_what_was_kept(tmp_path, value):
+    keep(tmp_path / "x.js", "x", value)
+    assert kept(tmp_path / "x.js") == value
+
+
+def test_what_is_kept_between_builds_follows_its_source(tmp_path):
+    source, made = tmp_path / "a.py", []
+    for text in ("1", "1", "2"):
+        source.write_text(text)
+        assert cached(tmp_path, source, lambda: made.append(1) or source.read_text()) == text
+    assert len(made) == 2
+    (tmp_path / "cache" / "of other sources").mkdir(parents=True)
+    folder = cache_folder(tmp_path / "cache")
+    assert folder == cache_folder(tmp_path / "cache")
+    assert list((tmp_path / "cache").iterdir()) == [folder]
+
+
+def test_pages_and_lessons_have_one_python():
+    assert pyodide_version() == marimo_version_of_pyodide()
+
+
+LOCKED = {
+    "packages": {
+        "numpy": {
+            "file_name": "numpy-2.whl",
+            "depends": ["blas"],
+            "sha256": sha256(b"n").hexdigest(),
+        },
+        "blas": {"file_name": "blas-1.zip", "depends": [], "sha256": sha256(b"b").hexdigest()},
+        "other": {"file_name": "o.whl", "depends": [], "sha256": ""},
+    }
+}
+
+
+def test_wheels_that_can_be_had_lie_beside_and_others_name_their_host(tmp_path):
+    def get(address):
+        if "blas" in address:
+            raise OSError
+        return b"n"
+
+    found, missing = take_wheels(LOCKED, "https://host/full/", ("numpy",), tmp_path, get)
+    names = {name: package["file_name"] for name, package in found["packages"].items()}
+    assert missing == ["https://host/full/blas-1.zip"]
+    assert names == {
+        "numpy": "numpy-2.whl",
+        "blas": "https://host/full/blas-1.zip",
+        "other": "https://host/full/o.whl",
+    }
+    (tmp_path / LOCK).write_text(json.dumps(found))
+    assert hosts_of(tmp_path, ("numpy",)) == ["host"]
+    again, missing = take_wheels(found, "https://host/full/", ("numpy",), tmp_path, lambda a: b"b")
+    (tmp_path / LOCK).write_text(json.dumps(again))
+    assert missing == [] == hosts_of(tmp_path, ("numpy",))
+
+
+def test_a_wheel_that_is_another_is_refused(tmp_path):
+    with pytest.raises(SystemExit, match="another sha256"):
+        take_wheels(LOCKED, "https://host/", ("blas",), tmp_path, lambda address: b"x")
+
+
+def test_what_a_page_loads_from_other_hosts_stands_on_it(tmp_path, site):
+    assert "loads what it lacks from cdn.jsdelivr.net" in (site / "explorer.html").read_text()
+    assert "wasm.marimo.app" in (site / "lessons.html").read_text()
+    for name in ("index", "quizzes", "puzzles", "glossary"):
+        assert "loads nothing from another host" in (site / f"{name}.html").read_text()
+    numpy = {"file_name": "numpy.whl", "depends": []}
+    (tmp_path / LOCK).write_text(json.dumps({"packages": {"numpy": numpy}}))
+    assert place_of(tmp_path).hosts["explorer"] == []
+
+
+def test_a_lesson_takes_python_from_the_site_where_that_has_all_of_it(tmp_path):
+    (tmp_path / "lessons").mkdir()
+    (tmp_path / "pyodide").mkdir()
+    page = tmp_path / "lessons" / "x.html"
+    for exists in (False, True):
+        page.write_text("<head></head><marimo-wasm hidden>")
+        if exists:
+            (tmp_path / "pyodide" / LESSONS_LOCK).touch()
+        open_page(page, place_of(None))
+        assert ('data-pyodide-index-url="../pyodide/"' in page.read_text()) == exists
+        assert 'src="../open.js"' in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("html", "expected"),
+    [
+        ("<p style='color: red' onclick='x()'>a &amp; b<br>c</p>", "<p>a &amp; b<br>c</p>"),
+        (
+            """<marimo-ui-element><marimo-slider data-label='"batch"' data-initial-value='1'
+            data-steps='[1, 2]'></marimo-slider></marimo-ui-element>""",
+            '<div class="control">batch <b>2</b></div>',
+        ),
+        (
+            """<marimo-accordion data-labels='["more"]'><div>x<div>y</div></div>"""
+            "</marimo-accordion>",
+            '<div class="accordion"><details><summary>more</summary>x<div>y</div></details></div>',
+        ),
+        ('<svg viewBox="0 0 1 1"><g/></svg>', '<svg viewBox="0 0 1 1"><g></g></svg>'),
+    ],
+)
+def test_a_run_is_shown_without_elements_of_marimo(html, expected):
+    assert plain(html) == expected
+
+
+def test_formulas_of_a_run_are_typeset_without_a_script():
+    pytest.importorskip("latex2mathml", reason="make site installs it")
+    assert "<mfrac>" in plain("<marimo-tex>||(\\frac{C}{W}||)</marimo-tex>")
+
+
+def test_the_page_of_a_run_has_one_heading_and_leads_back():
+    text = read_page(LESSONS[0], "<h1>Title</h1>", place_of(None))
+    assert text.count("<h1>") == 1 and 'href="../lessons.html"' in text
+
+
+def test_sections_of_the_documentation_are_found(tmp_path):
+    (tmp_path / "a.html").write_text(
+        '<nav>no</nav><article><section id="top"><h1>Top<a href="#top">#</a></h1><p>Words</p>'
+        '<pre>code</pre><section id="in"><h2>In</h2><p>More <b>words</b></p></section></article>'
+    )
+    first, second = document_entries(tmp_path)
+    assert first == {"kind": "docs", "title": "Top", "text": "Words", "address": "docs/a.html#top"}
+    assert second["address"] == "docs/a.html#in" and second["text"] == "More words"
 
 
 @pytest.mark.slow
@@ -117,7 +249,11 @@ def test_the_whole_site(tmp_path):
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     docs, out = tmp_path / "docs", tmp_path / "site"
     for command in (["sphinx", "-q", "-b", "html", ROOT / "docs", docs], ["experiments.site"]):
-        more = ["--docs", docs, "--out", out] if command == ["experiments.site"] else []
+        more = (
+            ["--docs", docs, "--out", out, "--cache", tmp_path / "cache"]
+            if command == ["experiments.site"]
+            else []
+        )
         words = [sys.executable, "-m", *map(str, [*command, *more])]
         done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -127,14 +263,13 @@ def test_the_whole_site(tmp_path):
         name = lesson.file.stem
         page = (out / "lessons" / f"{name}.html").read_text()
         assert "jax-scaling @ ../public/wheels/jax_scaling-" in page
-        assert "Take away" in (out / "lessons" / f"{name}_read.html").read_text()
+        read = (out / "lessons" / f"{name}_read.html").read_text()
+        assert "Take away" in read and "<marimo" not in read
         first, *others = json.loads((out / "lessons" / f"{name}.ipynb").read_text())["cells"]
         assert "another project's" in "".join(first["source"]) and others
     (wheel,) = (out / "wheel").glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(tmp_path / "wheel")
-    (tmp_path / "wheel/scaling/course/web/answers.json").write_bytes(
-        (out / "answers.json").read_bytes()
-    )
-    found = asked(tmp_path / "wheel", "quiz", (*ABSENT, "numpy"), id="gpu-q2.3", guesses=[2.1])
-    assert found["numbers"][0]["slips"]
+    assert "scaling/course/web/texts.toml" in zipfile.ZipFile(wheel).namelist()
+    steps = [file for file in (out / "stored").glob("program-*.js")]
+    assert kept(steps[0])["step"]["seconds"] > 0 and len(steps) == len(stored_programs())
+    assert kept(out / "stored" / "splits.js")["svg"].startswith("<svg")
+    assert any(one["kind"] == "docs" for one in kept(out / "stored" / "search.js"))

@@ -18,6 +18,7 @@ FAR = (
     (100, "by more than a factor of 100"),
     (10, "by more than a factor of ten"),
     (2, "by two to ten times"),
+    (1, "by less than a factor of two"),
 )
 
 
@@ -57,7 +58,7 @@ class Verdict:
             return "The answer is above zero."
         side = "Too high" if self.ratio > 1 else "Too low"
         far = max(self.ratio, 1 / self.ratio)
-        by = next((word for least, word in FAR if far > least), "by less than a factor of two")
+        by = next(word for least, word in FAR if far > least)
         return "\n".join([f"{side}, {by}.", *self._perhaps()])
 
     def _perhaps(self) -> list[str]:
@@ -267,6 +268,11 @@ def mistake(text: str) -> Mistake:
     return Mistake(name, factor(parameter), sentence, check)
 
 
+def possible_mistakes(names: Iterable[str]) -> list[Mistake]:
+    """Return the mistakes of a quiz's lines, and those that are possible in every quiz."""
+    return [mistake(name) for name in dict.fromkeys([*names, *ALWAYS])]
+
+
 def diagnose(guess: float, answer: float, tolerance: float, possible: Iterable[str]) -> Verdict:
     """Return what a guess was.
 
@@ -279,7 +285,7 @@ def diagnose(guess: float, answer: float, tolerance: float, possible: Iterable[s
     if guess == answer or (answer and abs(guess / answer - 1) <= tolerance):
         return Verdict(True, guess / answer if answer else 1.0)
     ratio = guess / answer if answer else math.inf
-    mistakes = map(mistake, dict.fromkeys([*possible, *ALWAYS]))
+    mistakes = possible_mistakes(possible)
     found = [s for s in mistakes if _near(ratio, s.factor) or _near(ratio, 1 / s.factor)]
     return Verdict(False, ratio, tuple(found))
 

@@ -1,28 +1,24 @@
 """What a page may ask: JSON in, JSON out, the same from a server and in a browser's own Python.
 
-    ask('{"what": "quiz", "with": {"id": "gpu-q2.3", "guesses": [2.1]}}') -> '{"answer": {...}}'
+    ask('{"what": "quiz", "with": {"id": "gpu-q2.3"}}') -> '{"answer": {...}}'
 
-A question that cannot be answered as it stands has an error: '{"error": "one clear message"}'.
-
-Our numbers of a quiz are those of its command lines. The site brings them, as they were when it was
-made, in `answers.json`: a browser's own Python is slow to start.
+A question that cannot be answered as it stands has an error: '{"error": "one clear message"}'. A
+site brings the answers to all questions but those of changed figures (`experiments.site`).
 """
 
 import json
 from collections.abc import Mapping
-from functools import cache
-from pathlib import Path
 from pkgutil import resolve_name
 from textwrap import shorten
 from typing import Any
 
-from scaling.course.quizzes.answered import LONGEST, answered, guesses_of
-from scaling.course.quizzes.quiz import Quiz, compute, find, formulas, quizzes
+from scaling.course.quizzes.answered import LONGEST
+from scaling.course.quizzes.common_mistakes import FAR, NEAR, possible_mistakes
+from scaling.course.quizzes.quiz import QuizAnswer, compute, find, formulas, quizzes
+from scaling.course.sweeps.game import FILE as SWEEPS
 from scaling.meshes.errors import InputError, check_keys, nearest
 from scaling.meshes.reading import parse_json, read_json
 from scaling.questions.page import show
-
-COMPUTED = Path(__file__).with_name("answers.json")  # of a site; absent in an installation
 
 
 def all_quizzes(given: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -38,46 +34,50 @@ def all_quizzes(given: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
+def all_sweeps(given: Mapping[str, Any]) -> Any:
+    """Return the measured sweeps, as their file has them."""
+    check_keys(given, (), "sweeps")
+    return read_json(SWEEPS)
+
+
 def one_quiz(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the verdict of each guess, and our number with the guide's, commands and reason.
+    """Return our numbers of a quiz with the guide's, and what a page needs to judge a guess.
 
     Args:
-        given: `id`, and `guesses`: a number, its text, or null for each number asked for.
+        given: `id`.
     """
-    check_keys(given, ("id", "guesses"), "quiz")
-    quiz, written = find(shorten(str(given.get("id", "")), LONGEST)), given.get("guesses", [])
-    if not isinstance(written, list):
-        raise InputError("guesses is a list of numbers, [1.04]")
-    guesses = guesses_of(quiz, written)
-    ours = _ours(quiz.id)
-    rows = answered(quiz, [row["ours"] for row in ours], guesses)
-    for row, own in zip(rows, ours, strict=True):
-        row["formulas"] = own["formulas"]
-        row["shown"] = show(row["answer"], row["unit"])
-        row["book_shown"] = None if row["book"] is None else show(row["book"], row["unit"])
-    return {"id": quiz.id, "numbers": rows, "note": quiz.note}
+    check_keys(given, ("id",), "quiz")
+    quiz = find(shorten(str(given.get("id", "")), LONGEST))
+    return {
+        **{"id": quiz.id, "note": quiz.note, "near": NEAR, "far": FAR},
+        "numbers": [_number(answer) for answer in quiz.answers],
+    }
 
 
-@cache
-def _ours(id: str) -> list[dict[str, Any]]:
-    """Return what is computed of a quiz: from the site's file, or here."""
-    if COMPUTED.is_file():
-        rows: list[dict[str, Any]] = read_json(COMPUTED)[id]
-        return rows
-    return computed(find(id))
-
-
-def computed(quiz: Quiz) -> list[dict[str, Any]]:
-    """Return our number (`ours`) and `formulas` of each number of a quiz, by its command lines."""
-    return [{"ours": compute(answer), "formulas": formulas(answer)} for answer in quiz.answers]
+def _number(answer: QuizAnswer) -> dict[str, Any]:
+    ours, book = compute(answer), answer.book
+    return {
+        **{"name": answer.name, "answer": ours, "tolerance": answer.tolerance},
+        **{"shown": show(ours, answer.unit), "reason": answer.reason},
+        "book_shown": None if book is None else show(book, answer.unit),
+        "commands": [f"scaling {command}" for command in answer.commands],
+        "formulas": formulas(answer),
+        "mistakes": [
+            {"factor": one.factor, "sentence": one.sentence, "check": one.check}
+            for one in possible_mistakes(answer.mistakes)
+        ],
+    }
 
 
 # name -> module:name of a function of a table of JSON, which returns what JSON holds
 ANSWERS: Mapping[str, str] = {
     "quizzes": "scaling.course.web.ask:all_quizzes",
     "quiz": "scaling.course.web.ask:one_quiz",
+    "sweeps": "scaling.course.web.ask:all_sweeps",
+    "search": "scaling.course.web.search:all_entries",
     "explorer": "scaling.course.explorer.answer:answer",  # which needs numpy
     "programs": "scaling.course.explorer.programs:programs",
+    "splits": "scaling.course.explorer.splits:splits",
 }
 FORM = '{"what": NAME, "with": {...}}'
 

@@ -19,7 +19,7 @@ from threading import Event, Lock, Thread
 from urllib.parse import unquote, urlsplit
 
 from scaling.course.web.ask import ask
-from scaling.course.web.texts import WRITTEN
+from scaling.course.web.pages import SERVER, WRITTEN
 from scaling.meshes.errors import is_count
 
 PAGES = Path(__file__).parent / "pages"
@@ -98,12 +98,13 @@ class Handler(BaseHTTPRequestHandler):
             path = unquote(urlsplit(self.path).path)
         except ValueError:  # such as http://[/
             raise Refused(HTTPStatus.BAD_REQUEST, "this is no address") from None
-        if path[1:] in WRITTEN:
-            return TYPES[".html"], WRITTEN[path[1:]]().encode()
+        name = path[1:] or "index.html"
+        if name in WRITTEN:
+            return TYPES[Path(name).suffix], WRITTEN[name](SERVER).encode()
         # of the files below PAGES, by path: nothing else can be named
         files = (file for file in PAGES.rglob("*") if file.suffix in TYPES and file.is_file())
         named = {f"/{file.relative_to(PAGES).as_posix()}": file for file in files}
-        file = named.get("/index.html" if path == "/" else path)
+        file = named.get(path)
         if file is None:
             raise Refused(HTTPStatus.NOT_FOUND, "no page has this name")
         return TYPES[file.suffix], file.read_bytes()

@@ -1,98 +1,43 @@
-"""Pages that are written from text of the project: the glossary, and the list of lessons."""
+"""The words of the pages, from one file: texts.toml, by page and name.
 
-import re
-from collections.abc import Callable, Mapping, Sequence
-from html import escape
-from pathlib import Path
-
-from scaling.course.lessons.index import Lesson, labs, lessons
-
-HERE = Path(__file__).parent
-# In the wheel beside this file (pyproject.toml), in a checkout among the documents.
-GLOSSARY = (HERE / "glossary.md", HERE.parents[2] / "docs" / "glossary.md")
-NAMES = {
-    "explorer": "Explorer",
-    "lessons": "Lessons",
-    "quizzes": "Quizzes",
-    "sweeps": "Sweeps",
-    "glossary": "Glossary",
-}
-LINK = re.compile(r'<a href="(\w+)\.md">(.*?)</a>')  # from one document to another
-Links = Callable[[Lesson], str]  # what stands beside a lesson, as HTML
-
-
-def glossary_page(docs: bool = False) -> str:
-    """Return the page of the glossary; `docs`: the documents lie below it and are linked."""
-    from markdown_it import MarkdownIt  # comes with rich; a browser has no need of it
-
-    file = next(file for file in GLOSSARY if file.is_file())
-    markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
-    text = markdown.render(file.read_text(encoding="utf-8"))
-    text = text.replace("<table>", '<table class="words">')
-    return _page("glossary", LINK.sub(r'<a href="docs/\1.html">\2</a>' if docs else r"\2", text))
-
-
-def lessons_page(links: Links | None = None) -> str:
-    """Return the page of lessons and labs; `links` says how each is opened, default: a command."""
-    how = links or (lambda one: f"<code>scaling learn {kind_of(one)} {one.number}</code>")
-    tables = "".join(
-        f"<h2>{name}</h2>\n{_table(found, how)}"
-        for name, found in (("Lessons", lessons()), ("Labs", labs()))
-    )
-    lead = "Each takes 20 to 40 minutes and begins with a guess; what follows opens after it."
-    text = f'<h1>Lessons</h1><p class="lead">{lead}</p>\n{NOTE if links else ""}'
-    return _page("lessons", text + tables)
-
-
-def kind_of(one: Lesson) -> str:
-    """Return "lesson" or "lab", which begins the name of its file."""
-    return one.file.stem.partition("_")[0]
-
-
-def _table(found: Sequence[Lesson], how: Links) -> str:
-    rows = (
-        f"<tr><td>{one.number}. {escape(one.title)}</td><td>{how(one)}</td></tr>\n" for one in found
-    )
-    return f'<table class="list"><tbody>\n{"".join(rows)}</tbody></table>\n'
-
-
-NOTE = (
-    "<p><b>Open</b> a lesson in this browser: Python and marimo are loaded once, which takes a "
-    "minute. Or <b>read</b> the page of a run, made with this site. Problems “on the trainer” need "
-    "JAX: for these install the project, where the <b>notebook</b> runs too.</p>\n"
-)
-
-
-def _page(name: str, text: str) -> str:
-    current = {key: ' aria-current="page"' if key == name else "" for key in NAMES}
-    links = "\n".join(
-        f'  <a href="{key}.html"{current[key]}>{title}</a>' for key, title in NAMES.items()
-    )
-    return f"""<!doctype html>
-<html lang="en" data-backend="server">
-<head>
-  <meta charset="utf-8">
-  <meta name="viewport" content="width=device-width, initial-scale=1">
-  <title>{NAMES[name]} - scaling</title>
-  <link rel="icon" href="icon.svg">
-  <link rel="stylesheet" href="style.css">
-</head>
-<body>
-<a class="skip" href="#main">To the text</a>
-<header><nav class="top" aria-label="Pages">
-  <a href="index.html">scaling</a>
-{links}
-  <a href="docs/index.html" data-only="site">Docs</a>
-</nav></header>
-<main id="main">
-{text}
-</main>
-</body>
-</html>
+`page_text` fills `{{page.name}}` of a body (bodies/*.html); scripts find theirs in `TEXTS`, of
+texts.js. What a text writes `{name}` is filled by the page or its script. Markup in a text stays.
 """
 
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
 
-WRITTEN: Mapping[str, Callable[[], str]] = {  # file of the pages -> what it holds
-    "glossary.html": glossary_page,
-    "lessons.html": lessons_page,
-}
+from scaling.meshes.reading import parse_toml
+
+FILE = Path(__file__).with_name("texts.toml")
+PLACE = re.compile(r"\{\{([\w.]+)\}\}")
+SCRIPTS = ("ask", "quizzes", "explorer", "search", "index", "lessons")  # pages whose words they use
+
+
+def read_texts(file: Path) -> dict[str, str]:
+    """Return the texts of a file by their whole name: "quizzes.title"."""
+    tables = parse_toml(file.read_text(encoding="utf-8"), file.name)
+    return {f"{page}.{name}": text for page, some in tables.items() for name, text in some.items()}
+
+
+ENGLISH: Mapping[str, str] = read_texts(FILE)
+
+
+def page_text(body: str, texts: Mapping[str, str] = ENGLISH, **filled: object) -> str:
+    """Return a body with its `{{page.name}}` written out, and `{name}` in them where filled."""
+
+    def said(match: re.Match[str]) -> str:
+        text = texts[match[1]]
+        for name, value in filled.items():
+            text = text.replace(f"{{{name}}}", str(value))
+        return text
+
+    return PLACE.sub(said, body)
+
+
+def script_texts(texts: Mapping[str, str] = ENGLISH) -> str:
+    """Return the script that gives scripts of a page their words."""
+    used = {name: text for name, text in texts.items() if name.partition(".")[0] in SCRIPTS}
+    return f"const TEXTS = {json.dumps(used, ensure_ascii=False, indent=1)};\n"

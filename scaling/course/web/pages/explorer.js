@@ -1,19 +1,14 @@
 // Choose a compiled step, change the machine under it: Python prices it, this page shows it.
 
-import { ask } from "./ask.js";
-
 const at = (id) => document.getElementById(id);
 // Stops of every slider of a figure, about even on a logarithmic scale.
 const FACTORS = [0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.25, 1.4, 1.6, 2, 2.5, 2.8, 3.2, 4];
-const NAMES = {
-  nvlink: "NVLink", pcie: "PCIe", network: "network", oversubscription: "leaf oversubscription",
-  peak: "peak FLOP/s", memory_bandwidth: "memory bandwidth", memory: "memory size",
-  latency: "latencies", launch: "kernel launch",
-};
-const COLUMNS = [
-  ["name", "collective"], ["dtype", "format"], ["size", "a call"], ["calls", "calls"], ["time", "time"],
-  ["exposed", "not hidden"], ["level", "over"], ["algorithm", "algorithm"],
-];
+const NAMES = Object.fromEntries(
+  ["nvlink", "pcie", "network", "oversubscription", "peak", "memory_bandwidth", "memory", "latency", "launch"]
+    .map((name) => [name, said(`explorer.${name}`)]),
+);
+const COLUMNS = ["name", "dtype", "size", "calls", "time", "exposed", "level", "algorithm"]
+  .map((name) => [name, said(`explorer.column_${name}`)]);
 const NUMBERS = ["size", "calls", "time", "exposed"];
 const PAUSE = 90; // ms after the last movement of a slider until Python is asked
 const MIDDLE = 0.5; // of the step, where the closer look is
@@ -26,12 +21,6 @@ let isAsking = false; // Python computes
 let isStale = false; // what it computes has changed meanwhile
 let timer = 0;
 let isSliding = false; // the slider of programs is moved: one entry of the history for all its stops
-
-function made(tag, properties = {}, ...inside) {
-  const element = Object.assign(document.createElement(tag), properties);
-  element.append(...inside);
-  return element;
-}
 
 function showProblem(message) {
   at("problem").textContent = message;
@@ -76,9 +65,18 @@ function number(text) {
   return Number.isFinite(found) ? found : text;
 }
 
+// The address of what is chosen now; a page that was opened from a file keeps its own.
+function remember(isChoice) {
+  try {
+    history[isChoice ? "pushState" : "replaceState"](null, "", written());
+  } catch {
+    // a browser's rule for files
+  }
+}
+
 // A new entry of the browser's history for a choice; none for each movement of a slider.
 function changed(isChoice) {
-  if (isChoice) history.pushState(null, "", written());
+  if (isChoice) remember(true);
   clearTimeout(timer);
   timer = setTimeout(price, PAUSE);
 }
@@ -130,7 +128,7 @@ function makeFigures() {
       const value = made("output", { id: `${name}-value`, ariaLive: "off" });
       const slider = made("input", { id: name, type: "range", min: 0, max: FACTORS.length - 1, step: 1 });
       slider.addEventListener("input", () => move(name, FACTORS[slider.value]));
-      slider.addEventListener("change", () => history.replaceState(null, "", written()));
+      slider.addEventListener("change", () => remember(false));
       value.setAttribute("for", name);
       const label = made("label", { htmlFor: name, textContent: words });
       return made("div", { id: `${name}-row` }, label, slider, value);
@@ -156,7 +154,7 @@ function showFigure(name) {
   const factor = state.factors[name] ?? 1;
   const distances = FACTORS.map((stop) => Math.abs(Math.log(stop / factor)));
   at(name).value = distances.indexOf(Math.min(...distances));
-  at(name).setAttribute("aria-valuetext", `times ${factor}`);
+  at(name).setAttribute("aria-valuetext", said("explorer.times", { factor }));
   at(`${name}-value`).textContent = `x${factor}`;
   at(`${name}-value`).classList.toggle("other", factor !== 1);
 }
@@ -173,13 +171,15 @@ async function price() {
   at("results").setAttribute("aria-busy", "true");
   try {
     const { program, factors, collective, look } = state;
-    const question = { program, ...factors, collective, look };
+    const question = { program, ...factors };
+    if (collective) question.collective = collective;
+    if (look !== MIDDLE) question.look = look;
     if (calibration !== null) question.calibration = calibration;
     const answer = await ask("explorer", question);
     if (!isStale) {
       showProblem("");
       show(answer);
-      history.replaceState(null, "", written());
+      remember(false);
     }
   } catch (error) {
     if (!isStale) showProblem(error.message);
@@ -197,7 +197,7 @@ function show(answer) {
   at("seconds").dataset.seconds = step.seconds;
   at("range").textContent = `${step.range}, ${step.grade}`;
   at("change").textContent = step.change;
-  at("fits").textContent = memory.fits === false ? `${memory.short}: does not fit` : memory.text;
+  at("fits").textContent = memory.fits === false ? said("explorer.no_fit", { memory: memory.short }) : memory.text;
   at("fits").className = `fits ${memory.fits === false ? "no" : memory.fits ? "" : "unknown"}`;
   at("numbers").replaceChildren(
     ...answer.figures.map(({ name, text }) =>
@@ -247,7 +247,7 @@ function lookSlider() {
     state.look = Number(slider.value);
     changed(false);
   });
-  return made("div", {}, made("label", { htmlFor: "look", textContent: "Where in the step" }), slider);
+  return made("div", {}, made("label", { htmlFor: "look", textContent: said("explorer.look") }), slider);
 }
 
 function showTable(rows, chosen) {
@@ -275,27 +275,27 @@ function tableRow(row, chosen) {
 
 function showChosen(chosen, picture) {
   if (!chosen) {
-    at("chosen").replaceChildren(made("p", { textContent: "This step communicates nothing." }));
+    at("chosen").replaceChildren(made("p", { textContent: said("explorer.silent") }));
     return;
   }
   const facts = [
-    ["who", chosen.groups],
-    ["bytes of a call", chosen.bytes],
-    ["as the compiled program has it", chosen.arrays],
-    ["seconds of a call", chosen.formula],
+    [said("explorer.who"), chosen.groups],
+    [said("explorer.bytes"), chosen.bytes],
+    [said("explorer.arrays"), chosen.arrays],
+    [said("explorer.seconds"), chosen.formula],
     ...chosen.levels.map((l) => [l.level, `${l.bytes} over ${l.bandwidth}: ${l.time}`]),
   ].filter(([, text]) => text);
   const list = made("dl", { id: "facts" });
   for (const [name, text] of facts)
     list.append(made("dt", { textContent: name }), made("dd", { textContent: text }));
-  list.append(made("dt", { textContent: "from the model's" }), ...chosen.origins.map(origin));
+  list.append(made("dt", { textContent: said("explorer.origin") }), ...chosen.origins.map(origin));
   const drawn = figure("picture-cluster", false);
   fill(drawn, picture);
   at("chosen").replaceChildren(made("div", {}, made("h3", { textContent: chosen.title }), list), drawn);
 }
 
 function origin({ where, calls, line, text }) {
-  const element = made("dd", {}, `${where}, ${calls} calls`);
+  const element = made("dd", {}, said("explorer.calls", { where, calls }));
   if (line) element.append(`: ${line} `, made("code", { textContent: text }));
   return element;
 }
@@ -305,7 +305,7 @@ function origin({ where, calls, line, text }) {
 async function take(file) {
   if (!file) return;
   if (file.size > LARGEST) {
-    showProblem(`${file.name} has ${file.size} bytes: a calibration has less than ${LARGEST}`);
+    showProblem(said("explorer.too_large", { name: file.name, bytes: file.size, most: LARGEST }));
     return;
   }
   setCalibration(await file.text(), file.name);
@@ -359,10 +359,10 @@ function alike(g, f) {
 async function copy() {
   try {
     await navigator.clipboard.writeText(at("command").textContent);
-    at("copy").textContent = "Copied";
+    at("copy").textContent = said("explorer.copied");
   } catch {
     getSelection().selectAllChildren(at("command"));
-    at("copy").textContent = "Selected";
+    at("copy").textContent = said("explorer.selected");
   }
 }
 
@@ -373,13 +373,15 @@ function restore() {
   price();
 }
 
-try {
-  groups = await ask("programs");
-  at("group").replaceChildren(...groups.map(({ group }, i) => new Option(group, i)));
-  at("group").disabled = false;
-  makeFigures();
-  listen();
-  restore();
-} catch (error) {
-  showProblem(error.message);
-}
+(async () => {
+  try {
+    groups = await ask("programs");
+    at("group").replaceChildren(...groups.map(({ group }, i) => new Option(group, i)));
+    at("group").disabled = false;
+    makeFigures();
+    listen();
+    restore();
+  } catch (error) {
+    showProblem(error.message);
+  }
+})();

@@ -1,4 +1,6 @@
-// Where the Python of a browser comes from. The site's export writes the name of its wheel here.
+// Where the Python of a browser comes from: the version of marimo's pages, which lessons run in. The
+// site's export writes here the folder of its own copy, where it has one, and the name of its wheel.
 
-export const PYODIDE = "https://cdn.jsdelivr.net/pyodide/v314.0.7/full/";
+const FROM = "https://cdn.jsdelivr.net/pyodide/v314.0.0/full/";
+export const PYODIDE = new URL(FROM, import.meta.url).href;
 export const WHEEL = "scaling.whl";

@@ -1,5 +1,6 @@
-// The best of a sweep in five tries. Everything stands in sweeps.json, as `scaling learn sweep`
-// reads it: no Python is asked.
+// The best of a sweep in five tries, of the file that `scaling learn sweep` reads: nothing else is asked.
+
+(async () => {
 
 const TRIES = 5;
 const CHOICES = ["tensor", "stage", "zero", "sequences"]; // data is what remains of the GPUs
@@ -220,7 +221,7 @@ at("chooser").addEventListener("change", () => {
 });
 addEventListener("hashchange", showAddressed);
 try {
-  sweep = await (await fetch("sweeps.json")).json();
+  sweep = await ask("sweeps");
   const title = ({ name, network, rows }) => `${name}: ${rows.length} configurations, ${network} network`;
   at("chooser").replaceChildren(...sweep.problems.map((problem, i) => new Option(title(problem), i)));
   at("chooser").disabled = false;
@@ -229,3 +230,4 @@ try {
 } catch (error) {
   showProblem(error.message);
 }
+})();

@@ -14,9 +14,12 @@ import pytest
 
 from scaling.cli.main import main
 from scaling.course.lessons.index import lessons
+from scaling.course.puzzles.puzzle import puzzles
 from scaling.course.web import server as web_server
+from scaling.course.web.pages import SERVER, WRITTEN, Place, glossary_page
+from scaling.course.web.search import all_entries
 from scaling.course.web.server import MOST_BODY, PAGES, PageServer, serve
-from scaling.course.web.texts import WRITTEN, glossary_page
+from scaling.course.web.texts import ENGLISH
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +45,7 @@ def request(server, method, path, body=None, **headers):
 
 def test_a_page_is_sent_with_headers_that_let_nothing_else_in(server):
     status, headers, body = request(server, "GET", "/")
-    assert status == 200 and body == (PAGES / "index.html").read_bytes()
+    assert status == 200 and body.decode() == WRITTEN["index.html"](SERVER)
     assert "default-src 'self'" in headers["Content-Security-Policy"]
     assert headers["X-Content-Type-Options"] == "nosniff"
     assert request(server, "GET", "/ask.js?x=1")[1]["Content-Type"].startswith("text/javascript")
@@ -139,12 +142,11 @@ def test_what_is_no_address_is_no_fault_of_ours(server):
 
 def test_every_link_of_a_page_leads_to_a_page(server):
     """Documents are linked in a site alone."""
-    pages = [*(file.name for file in PAGES.glob("*.html")), *WRITTEN]
-    for name in pages:
+    for name in (name for name in WRITTEN if name.endswith(".html")):
         status, _, body = request(server, "GET", f"/{name}")
         assert status == 200 and b'data-backend="server"' in body
         for target in re.findall(r'(?:href|src)="([^"#:]+)"', body.decode()):
-            if target != "docs/index.html":
+            if target != "docs/index.html":  # shown in a site alone
                 assert request(server, "GET", f"/{target}")[0] == 200, f"{name}: {target}"
 
 
@@ -153,7 +155,9 @@ def test_the_glossary_and_the_lessons_are_written_from_the_projects_own_text(ser
     assert "<td>microbatch</td>" in text and ".md" not in text
     text = request(server, "GET", "/lessons.html")[2].decode()
     assert all(f"scaling learn lesson {lesson.number}<" in text for lesson in lessons())
-    assert '<a href="docs/reference.html">' in glossary_page(docs=True)
+    text = request(server, "GET", "/puzzles.html")[2].decode()
+    assert all(f'id="puzzle-{puzzle.number}"' in text for puzzle in puzzles())
+    assert '<a href="docs/reference.html">' in glossary_page(Place(is_site=True))
 
 
 @pytest.mark.parametrize("words", [["gpu-q2.3"], ["--json"], ["--guess", "1"], ["--all"]])
@@ -166,3 +170,25 @@ def test_a_page_takes_no_options(words, capsys, monkeypatch):
 def test_the_command_line_opens_a_page(monkeypatch):
     monkeypatch.setattr("scaling.cli.learn.serve_pages", lambda page: len(page))
     assert main(["learn", "explorer"]) == len("explorer.html")
+
+
+def test_every_word_of_a_page_is_in_the_one_file_and_none_is_left_over():
+    """Names that pages and scripts use are those of texts.toml; a script fills what it says."""
+    folder = PAGES.parent
+    sources = [*folder.glob("*.py"), *folder.glob("bodies/*.html"), *PAGES.glob("*.js")]
+    text = "".join(file.read_text(encoding="utf-8") for file in sources)
+    used = {f"{page}.{name}" for page, name in re.findall(r"\b([a-z]+)\.([a-z_]+)\b", text)}
+    assert not [name for name in re.findall(r'said\("([\w.]+)"', text) if name not in ENGLISH]
+    # built from a name: columns and figures of the explorer, kinds of what is found, pages
+    built = ("explorer.", "search.", "all.", "hosts.", "lessons.", "glossary.")
+    assert not [n for n in ENGLISH if n not in used and not n.startswith(built)]
+    for name in WRITTEN:
+        assert "{{" not in WRITTEN[name](SERVER) and "{{" not in WRITTEN[name](Place(is_site=True))
+
+
+def test_what_is_found_has_an_address_of_a_page():
+    found = all_entries({})
+    assert {"lesson", "lab", "quiz", "puzzle", "topic", "word"} == {one["kind"] for one in found}
+    inside = [one for one in found if not one["address"].startswith("https://")]
+    assert all(one["title"] and one["address"].partition("#")[0] in WRITTEN for one in inside)
+    assert any(one["title"] == "microbatch" for one in found)
