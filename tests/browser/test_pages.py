@@ -248,7 +248,7 @@ def test_the_first_page_has_its_picture_and_finds_words(browser, site):
     page.locator("#picture svg").wait_for()
     page.locator("#words").fill("microbatch")
     page.locator("#found a").first.wait_for()
-    page.locator("#words").fill("all-gather 512")
+    page.locator("#words").fill("all-gather 4096")
     page.locator(f"#found a[href='quizzes.html#{QUIZ}']").wait_for()
     page.locator("#words").fill("no such word")
     page.get_by_text("Nothing is found").wait_for()
