@@ -14,6 +14,7 @@ LOADS = {
 # rel of a link that loads nothing
 NO_LOAD = {"canonical", "search", "next", "prev", "index", "author", "license", "help"}
 WORDS = "texts.js"  # whose addresses are links in words
+NAMES = ("http://www.w3.org/",)  # of XML: names of what is drawn, which nothing loads
 OWN_SCRIPT = re.compile(r"https?://[^\s\"'`]+")
 
 
@@ -61,7 +62,8 @@ def loads_from_elsewhere(site: Path) -> list[str]:
     ]
     for script in (file for file in site.glob("*.js") if file.name != WORDS):
         text = script.read_text(encoding="utf-8")
-        found += [f"{script.name}: {address}" for address in OWN_SCRIPT.findall(text)]
+        named = (one for one in OWN_SCRIPT.findall(text) if not one.startswith(NAMES))
+        found += [f"{script.name}: {address}" for address in named]
     return sorted(found)
 
 
