@@ -53,8 +53,11 @@ def show_task(number: str | None, start: Path | None, json: bool) -> int:
     if start is None:
         begin = f"scaling learn puzzle {puzzle.number} --start {answer}"
         print(t("begin: {command}", command=begin))
-    print(t("try:   {command}", command=f"scaling predict {answer} --source analytic"))
-    print(t("judge: {command}", command=f"scaling learn check {puzzle.number} {answer}"))
+    judge = f"scaling learn check {puzzle.number} {answer}"
+    if puzzle.score.measure != "moved":
+        quick = f"{judge} --source analytic"
+        print(t("quick: {command}   # a closed form, wrong by some percent", command=quick))
+    print(t("judge: {command}   # compiles the step, up to a minute", command=judge))
     return 0
 
 

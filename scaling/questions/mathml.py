@@ -37,13 +37,10 @@ def _drawn(node: ast.AST, text: str) -> str:
             return _symbol(name)
         case ast.UnaryOp(op=ast.USub(), operand=inner):
             return _row(_sign("−"), _drawn(inner, text))
-        case ast.BinOp(left=above, op=ast.Div(), right=below):
-            return f"<mfrac>{_drawn(above, text)}{_drawn(below, text)}</mfrac>"
+        case ast.BinOp(op=ast.Mult() | ast.Div()):
+            return _product(node, text)
         case ast.BinOp(left=base, op=ast.Pow(), right=power):
             return f"<msup>{_factor(base, text)}{_drawn(power, text)}</msup>"
-        case ast.BinOp(left=left, op=ast.Mult(), right=right):
-            sign = TIMES if _is_number(right) else NOTHING
-            return _row(_factor(left, text), _sign(sign), _factor(right, text))
         case ast.BinOp(left=left, op=op, right=right) if type(op) in SIGNS:
             second = _factor(right, text) if isinstance(op, ast.Sub) else _drawn(right, text)
             return _row(_drawn(left, text), _sign(SIGNS[type(op)]), second)
@@ -57,6 +54,37 @@ def _drawn(node: ast.AST, text: str) -> str:
             inside = _sign(",").join(_drawn(part, text) for part in parts)
             return _row(_symbol(name), _sign("("), inside, _sign(")"))
     raise ValueError(f"{ast.unparse(node)!r} is no arithmetic")
+
+
+def _product(node: ast.BinOp, text: str) -> str:
+    """Return a product of fractions: what is multiplied after a division begins a new one."""
+    chain: list[tuple[ast.AST, bool]] = []  # factor, whether it is below
+    left: ast.AST = node
+    while isinstance(left, ast.BinOp) and isinstance(left.op, ast.Mult | ast.Div):
+        chain.insert(0, (left.right, isinstance(left.op, ast.Div)))
+        left = left.left
+    fractions: list[tuple[list[ast.AST], list[ast.AST]]] = [([left], [])]
+    for factor, below in chain:
+        if not below and fractions[-1][1]:
+            fractions.append(([], []))
+        fractions[-1][below].append(factor)
+    drawn = [
+        f"<mfrac>{_times(above, text)}{_times(below, text)}</mfrac>" if below
+        else _times(above, text, alone=len(fractions) == 1)
+        for above, below in fractions
+    ]  # fmt: skip
+    sign = TIMES if any(_is_number(above[0]) for above, _ in fractions[1:]) else NOTHING
+    return _row(_sign(sign).join(drawn))
+
+
+def _times(factors: list[ast.AST], text: str, alone: bool = True) -> str:
+    """Return factors beside one another; a single one needs no parentheses where it is alone."""
+    if len(factors) == 1 and alone:
+        return _drawn(factors[0], text)
+    first, *others = factors
+    signs = (_sign(TIMES if _is_number(one) else NOTHING) for one in others)
+    pairs = zip(signs, others, strict=True)
+    return _row(_factor(first, text), *(sign + _factor(one, text) for sign, one in pairs))
 
 
 def _factor(node: ast.AST, text: str) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from html import escape
+from textwrap import wrap
 from typing import Any
 
 import marimo as mo
@@ -37,6 +38,7 @@ from scaling.simulate.prediction import Prediction
 NUMBERS = {2: "Two", 3: "Three"}
 OPENS = "the rest of the lesson opens after your guess"
 NEAR_ENOUGH = 0.1  # relative, within which a guess is right: it is made without a calculator
+WIDE = 84  # characters of a line of code
 AGAIN = "Write a second guess into the field; then the page opens, with both."
 
 
@@ -173,8 +175,9 @@ def off(predicted: float, measured: float) -> str:
 
 
 def typed(*commands: str) -> Any:
-    """Return commands as one types them."""
-    return mo.md("```sh\n" + "\n".join(commands) + "\n```")
+    """Return commands as one types them, none longer than the page is wide."""
+    lines = (" \\\n    ".join(wrap(command, WIDE, break_long_words=False)) for command in commands)
+    return mo.md("```sh\n" + "\n".join(lines) + "\n```")
 
 
 @dataclass(frozen=True)
@@ -240,7 +243,7 @@ class Page:
             for rung, step in ladder.steps
         ]
         names = ("rung", "", "step", "what it adds")
-        return mo.md(f"{ladder.question}\n\n{_table(names, rows)}")
+        return mo.md(f"*Ladder:* {ladder.question}\n\n{_table(names, rows)}")
 
     def derivation(self, *lines: tuple[str, str], title: str = "Why") -> Any:
         """Return steps of a derivation, each a formula and the reason for it; see `mathml`."""

@@ -25,7 +25,7 @@ from scaling.run import Run, run_dict
 from scaling.simulate.resolve import Target, chosen_source, target
 from scaling.simulate.step import Priced
 
-CLOSED = "solved by the closed form, and the compiled step decides"
+SURE = "only the compiled step decides: leave out --source analytic"
 REPORT = "nobody has reported that yet: please open an issue with your run"
 FREE = ("name", "cluster", "train.steps")  # decide nothing here; the cluster is compared by itself
 ABSENT = "absent"
@@ -108,13 +108,22 @@ class PuzzleResult(Result):
         return f"puzzle {self.puzzle.number}, {self.puzzle.title}: {state}"
 
     def _verdict(self) -> list[str]:
-        """Solved, and beside the best known; or what is missed, and the hint."""
-        if not self.solved:
-            return [f"not yet: {self._missed()}", f"hint: {self.puzzle.hint}"]
+        """Solved, and beside the best known; or what is missed, and the hint.
+
+        A closed form says how near the limit is, and neither solved nor how good.
+        """
+        hint = f"hint: {self.puzzle.hint}"
         goal, best = self.puzzle.score, self.best_known
-        solved = "solved" if self.prediction.source == "compiled" else CLOSED
+        if self.prediction.source == "analytic":
+            side = "inside" if self.judged[0].reached else "outside"
+            near = f"{goal.words} {abs(self.score / goal.limit - 1):.0%} {side} its limit"
+            state = "all goals reached" if self.solved else self._missed()
+            line = f"by the closed form {state}, {near}; {SURE}"
+            return [line] if self.solved else [line, hint]
+        if not self.solved:
+            return [f"not yet: {self._missed()}", hint]
         known = "" if best is None else f"; best known {goal.show(best)}"
-        line = f"{solved}: yours {goal.show(self.score)}{known}"
+        line = f"solved: yours {goal.show(self.score)}{known}"
         return [line, f"better than the best known: {REPORT}"] if self.is_better else [line]
 
     def _missed(self) -> str:
@@ -128,7 +137,7 @@ def check_puzzle(number: int | str, run: RunLike, source: str = "auto") -> Puzzl
 
     >>> import scaling as sc
     >>> answer = {"name": "mine", "model": "llama3-8b", "mesh": {"fsdp": 8}, "remat": "full",
-    ...     "batch": {"global_batch": 32, "seq_len": 4096, "microbatches": 4}}
+    ...     "batch": {"global_batch": 16, "seq_len": 4096, "microbatches": 2}}
     >>> sc.check_puzzle(1, answer, source="analytic").solved
     False
 

@@ -80,6 +80,10 @@ class Goal:
             raise InputError(f"goal {self.measure}: give either most or least")
 
     @property
+    def words(self) -> str:
+        return MEASURES[self.measure].words
+
+    @property
     def limit(self) -> float:
         """The value that is just good enough."""
         return self.least if self.most is None else self.most  # type: ignore[return-value]
@@ -97,7 +101,7 @@ class Goal:
             )
         found = MEASURES[self.measure].of(prediction, run)
         if found is None:
-            raise InputError(f"{MEASURES[self.measure].words}: this step has none")
+            raise InputError(f"{self.words}: this step has none")
         return float(found)
 
     def judge(self, prediction: Prediction, run: Run) -> "JudgedGoal":
@@ -124,7 +128,7 @@ class Goal:
     def __str__(self) -> str:
         """Return the limit as text: `step at most 3.95 s`."""
         side = "at most" if self.least is None else "at least"
-        return f"{MEASURES[self.measure].words} {side} {self.show(self.limit)}"
+        return f"{self.words} {side} {self.show(self.limit)}"
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ class Verdict:
 KNOWN: dict[str, tuple[Callable[[float], float], str, str]] = {
     "both directions": (
         lambda _: 2,
-        "a link's two directions were added up, or one was asked for and both were given.",
+        "both directions of a link were added up, or only one of the two that are asked for.",
         "scaling cluster show prints one direction: 450 GB/s of an H100, not 900.",
     ),
     "sparse peak": (
@@ -84,17 +84,17 @@ KNOWN: dict[str, tuple[Callable[[float], float], str, str]] = {
     ),
     "multiply and add": (
         lambda _: 2,
-        "a multiply-add counts as two FLOPs.",
+        "a multiply-add was counted as one FLOP; it is two.",
         "scaling kernel matmul prints 2 m n k.",
     ),
     "all-reduce once": (
         lambda _: 2,
-        "an all-reduce moves each byte twice: a reduce-scatter and an all-gather.",
+        "the bytes were counted once; an all-reduce moves them twice.",
         "compare scaling collective all-reduce with all-gather, --ideal.",
     ),
     "keys and values": (
         lambda _: 2,
-        "a KV cache holds keys and values.",
+        "only the keys were counted, or only the values; a KV cache holds both.",
         "scaling count prints the bytes of both per token.",
     ),
     "bits": (
@@ -114,17 +114,17 @@ KNOWN: dict[str, tuple[Callable[[float], float], str, str]] = {
     ),
     "ring": (
         lambda n: n / (n - 1),
-        "a member of a group holds its own part already: (N - 1)/N of the bytes travel.",
+        "all bytes were sent; a member holds its own part already, so (N - 1)/N of them are.",
         "the formula of scaling collective --ideal with and without (N - 1)/N.",
     ),
     "backward": (
         lambda _: 3,
-        "training costs three times the forward pass: the gradient of a product is two products.",
+        "only the forward pass was counted; training costs three times as much.",
         "scaling count prints forward and training FLOPs.",
     ),
     "remat": (
         lambda _: 4 / 3,
-        "recomputing the forward pass makes 8 FLOPs of 6 per parameter and token.",
+        "recomputation was counted or left out: with it training takes 8 FLOPs instead of 6.",
         "scaling predict prints MFU, which leaves recomputation out, and HFU.",
     ),
     "causal": (
@@ -139,7 +139,7 @@ KNOWN: dict[str, tuple[Callable[[float], float], str, str]] = {
     ),
     "gated": (
         lambda _: 1.5,
-        "a gated MLP has three matrices, not two.",
+        "the MLP was taken to have two matrices; with a gate it has three.",
         "scaling count prints the MLP's parameters.",
     ),
     "optimizer": (
@@ -149,22 +149,22 @@ KNOWN: dict[str, tuple[Callable[[float], float], str, str]] = {
     ),
     "ratio of groups": (
         lambda n: n,
-        "grouped-query attention has fewer heads of keys and values than of queries.",
+        "as many heads of keys and values were counted as of queries; grouped attention has fewer.",
         "scaling count prints heads of both.",
     ),
     "copies": (
         lambda n: n,
-        "an axis that an array is not split over holds copies of it.",
+        "an axis was taken to split the array that holds copies of it, or the reverse.",
         "scaling array prints bytes per device and copies.",
     ),
     "stages": (
         lambda n: n / (n - 1),
-        "of P stages the first waits for none: a pipeline is idle for P - 1 turns.",
+        "P idle turns were counted; the first stage waits for none: P - 1 are idle.",
         "the formula of scaling limits with --mesh stage=P.",
     ),
     "one way": (
         lambda _: 2,
-        "the backward pass sends as much as the forward pass.",
+        "only the forward pass was counted; the backward pass sends as much again.",
         "scaling predict counts the calls of a whole step.",
     ),
     "layers": (

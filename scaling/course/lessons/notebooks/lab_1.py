@@ -30,17 +30,17 @@ def _():
         return mo.md(f"```\n{arrays}\n\n{case.listing}\n```")
 
     field = parts.guess(
-        "How many MB does the all-reduce of the result carry that the author meant, on a device?",
+        "The author meant a single all-reduce, of the result. How large is it on a device?",
         "MB",
     )
     parts.opening(
         "lab 1",
         "find in a table of collectives the array, the axis and the line of code that make a "
         "program move more than was asked",
-        "XLA inserts collectives where arrays are not placed as they are needed, and it does not "
-        "tell. Below is a small step over data=4 and tensor=2 of eight H100; `F_tensor` is a dim "
-        "that is split over the axis tensor. Its author meant what textbooks do: multiply, and sum "
-        "the parts of the result over tensor.",
+        "XLA inserts a collective wherever an array is not sharded as the next operation needs it, "
+        "and does not say so. Below is a small step over data=4 and tensor=2 of eight H100; "
+        "`F_tensor` is a dim that is split over the axis tensor. Its author "
+        "meant what textbooks do: multiply, and sum the parts of the result over tensor.",
         code_view(first),
         field,
         minutes=40,

@@ -44,9 +44,9 @@ def _(chip, width):
     peak, bandwidth = figures["peak bf16"].answer, figures["memory bandwidth"].answer
     mo.md(f"""
 A layer multiplies a batch of `m` tokens, `[m, {width}]`, by its weights, `[{width}, {width}]`, in
-bf16. The chip multiplies {show(peak, "FLOP/s")} and reads {show(bandwidth, "bytes/s")} from its
-memory. With one token it reads every weight to use it once; with many it uses each weight `m`
-times.
+bf16. The chip computes {show(peak, "FLOP/s")} and reads {show(bandwidth, "bytes/s")} from its
+memory. With one token it reads each weight and uses it once; with `m` tokens it reads each weight
+once and uses it `m` times.
 """)
     return bandwidth, peak
 
@@ -141,13 +141,12 @@ def _(page):
             why="Three arrays move, two in and one out: there is no arithmetic to speak of.",
         ),
         parts.on_trainer(
-            "run `scaling calibrate --quick`, read the fp32 rate of the largest matmul and the "
-            "bandwidth of the largest copy. Divide the rate by the bandwidth and multiply by two, "
-            "since a weight of four bytes takes two FLOPs a token: that is the critical batch. Any "
-            "number that you measured is right",
+            "run `scaling calibrate --quick`. Take the fp32 rate of the largest matmul and the "
+            "bandwidth of the largest copy. The critical batch is twice their ratio: an fp32 "
+            "weight has four bytes and takes two FLOPs a token. What is it on your machine?",
             (None, "tokens"),
-            why="This number is yours. A CPU's is far below a GPU's: its few units need fewer "
-            "FLOPs per byte to be busy.",
+            why="Whatever you measured is right. A CPU's critical batch is far below a GPU's: it "
+            "computes less for each byte that its memory delivers.",
         ),
     )
     page.takeaway(
@@ -169,10 +168,10 @@ def _(page, problems):
         rows.append({"side": side, **times, "share of the peak": share})
     page.ending(
         problems,
-        "The roofline knows neither launches nor tiles. Small products fill few of the chip's "
-        f"cores, and even the largest reach {share:.0%} of the peak: "
-        "the clock falls under load. What is fitted comes from published measurements; on a GPU of "
-        "yours `scaling calibrate` replaces them.",
+        "The roofline ignores kernel launches and tiles. Small products fill only some of the "
+        f"cores, and even the largest reaches {share:.0%} of the peak, because the clock drops "
+        "under load. The fitted figures come from published measurements; `scaling calibrate` "
+        "measures your own GPU.",
         rows,
     )
     return

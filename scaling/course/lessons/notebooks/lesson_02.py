@@ -34,7 +34,7 @@ def _():
     parts.opening(
         "lesson 2",
         "say from a name such as `A[I_X, J_Y]` what every device holds, how many copies there "
-        "are, and what is moved when the array is split otherwise",
+        "are, and what has to be sent when it is split differently",
         f"""
 A model that does not fit on one chip is cut into parts, and the name of each array says how. `A`
 has the dimensions `I` and `J`, here {shape["I"]:,} rows and {shape["J"]:,} columns in bf16: one
@@ -64,7 +64,7 @@ def _(field, mesh, shape):
     meshes = {"2 x 4": {"X": 2, "Y": 4}, "4 x 2": {"X": 4, "Y": 2}}
     on_mesh = mo.ui.dropdown(meshes, value="2 x 4", label="mesh")
     sums = {"nothing": "", "X": "X", "Y": "Y"}
-    sums_over = mo.ui.dropdown(sums, value="nothing", label="terms of a sum along")
+    sums_over = mo.ui.dropdown(sums, value="nothing", label="partial sums along")
     ways = sums | {"X, then Y": "XY", "Y, then X": "YX"}
     rows_over = mo.ui.dropdown(ways, value="X", label="rows `I` over")
     columns_over = mo.ui.dropdown(ways, value="Y", label="columns `J` over")
@@ -83,10 +83,10 @@ def _(field, mesh, shape):
         """
 ## Split it yourself
 
-An axis that splits nothing makes copies. An axis can split one dimension only: try `X` twice.
+An axis that splits nothing makes copies. An axis can split only one dimension: try `X` twice.
 `I_XY` cuts the rows along `X` first and each piece along `Y`: compare it with `I_YX`. Behind the
-array `{U_X}` says that devices along `X` hold terms that are still to be added up, as a product
-leaves them.
+array `{U_X}` says that the devices along `X` hold partial sums (unreduced), as a product of sharded
+arrays leaves them.
 """,
         [on_mesh, rows_over, columns_over],
         [sums_over, device],
@@ -172,9 +172,9 @@ def _(mesh, page, shape):
         """
 ## What a change of the name costs
 
-An axis that leaves a name has to be gathered. One that enters is a slice of what is there already,
-and free. One that changes its dimension is an all-to-all. `{U_X}` is a sum that has still
-to be made. Lesson 3 is about these prices.
+An axis that disappears from the name is an all-gather. An axis that appears is free: each device
+keeps a slice of what it has. An axis that moves to another dimension is an all-to-all. `{U_X}` is a
+sum that has still to be made. Lesson 3 is about what they cost.
 """,
         page.table(rows),
         f"""
@@ -251,9 +251,9 @@ Type `P("X", None)`, and the drawing shows the copies.
 """
     in_jax = mo.accordion({"the same array in jax": mo.md(snippet)})
     page.takeaway(
-        "Divide each dimension by the axes below it, and you have the part of a device. Axes of "
-        "the mesh that stand nowhere count the copies. What changes between two names is what "
-        "has to be sent.",
+        "Divide each dimension by the axes in its subscript: that is the part of one device. The "
+        "axes that appear nowhere say how many copies there are. Where two names differ, "
+        "something has to be sent.",
         problems,
         in_jax,
     )
@@ -279,11 +279,11 @@ def _(page, problems):
     short = found[0]["measured (s)"] / found[0]["bytes over bandwidth (s)"]
     page.ending(
         problems,
-        "Bytes are exact; the time to read them is not their quotient with the bandwidth. Two "
-        f"arrays added on one H100: a small part takes {short:.1f} times as long, because a kernel "
-        "has to start. So an array that is split over more and more devices stops getting faster. "
-        "The fit rests on these two measurements. And memory holds more than parts: gathered "
-        "copies and buffers of the step, which `scaling predict` adds up.",
+        "The bytes are exact, but reading them takes longer than bytes over bandwidth. To add two "
+        f"small arrays takes an H100 {short:.1f} times as long, because a kernel has to start. So "
+        "splitting an array over more devices stops helping at some point. The fitted figures use "
+        "these two measurements. Memory holds more than these parts, too: gathered copies and "
+        "buffers, which `scaling predict` adds up.",
         found,
     )
     return

@@ -29,8 +29,8 @@ def _():
     across = sc.price_collective("all-gather", size, cluster, nodes=4)
     rates = {level.level: show(level.bandwidth, "bytes/s") for level in across.levels}
     field = parts.guess(
-        f"An all-gather over {across.ranks} GPUs in four nodes: how many times as "
-        f"long does it take as one over the {inside.ranks} of one node?",
+        f"How many times as long is an all-gather over {across.ranks} GPUs in four nodes as one "
+        f"over the {inside.ranks} GPUs of a node?",
         "times",
     )
     parts.opening(
@@ -38,9 +38,9 @@ def _():
         "price an all-gather, a reduce-scatter, an all-reduce and an all-to-all on any "
         "cluster, and say from which size on the link decides and not the latency",
         f"""
-Devices that share an array have to exchange its parts. In nodes of eight H100 every GPU sends
-{rates["NVLink of a chip"]} over NVLink. Towards other nodes it has one NIC of
-{rates["NIC of a chip"]}; those of a node make {rates["NICs of a node"]} together.
+Devices that share an array have to exchange its parts. In a node of eight H100 every GPU sends
+{rates["NVLink of a chip"]} over NVLink. To other nodes it has one NIC of {rates["NIC of a chip"]};
+the eight NICs of a node carry {rates["NICs of a node"]} together.
 
 **Letters.** `V` is the array in bytes, all of it; `N` the GPUs that share it; `W` what a link
 carries one way; `alpha` the time that a call takes before its bytes count. The example is an
@@ -76,14 +76,14 @@ def _(across, cluster, field, inside, size):
         ),
         f"""
 By the textbook {show(rule[0].time, "s")} in the node and {show(rule[1].time, "s")} across; fitted
-{show(inside.time, "s")} and {show(across.time, "s")}. A byte has to enter a node once, by any of
-its NICs, and NVLink spreads it: eight NICs let in nearly as much as one GPU takes from NVLink. That
-holds where everybody wants the same bytes. One of the four collectives below is different.
+{show(inside.time, "s")} and {show(across.time, "s")}. Each byte enters a node once, through any of
+its NICs, and NVLink passes it on: eight NICs let in nearly as much as one GPU receives over NVLink.
+This works because all GPUs want the same bytes. For one of the four collectives below it does not.
 
 ## Around the ring, step by step
 
-Move the step. A square is a piece of the array; where terms are summed it fills up with every term.
-What came in this step has a thick edge.
+Move the slider. A square is a piece of the array; where terms are summed, it fills up with each
+one. What arrived in this step has a thick edge.
 """,
         [kind, members],
     )
@@ -186,17 +186,17 @@ def _(cluster, inside, page, size):
         f"""
 ## Two ladders
 
-Across nodes the guess is yours, times the fitted {inside.ranks} GPUs. A ring carries nearly all of
-V through the NICs of every node. The textbook's rung lets in only what the node lacks. No GPU
-library does that, which is part of the step to the fitted figure.
+The guess on the second ladder is yours times the fitted time of {inside.ranks} GPUs. A ring sends
+nearly all of V through the NICs of every node; the textbook counts only the bytes that a node
+lacks. No GPU library sends only those: that is part of the gap to the fitted figure.
 """,
         *map(page.ladder, ladders),
         """
 ## alpha and W of a sweep
 
 One collective, measured from small to large sizes, has two numbers: **T = alpha + V/W**. The points
-are an all-gather over eight H100 of a node, measured with JAX (a figure of the guide). Lay your
-line through them; it starts at NVLink's data sheet.
+are an all-gather over eight H100 of a node, measured with JAX (a figure of the guide). Fit a line
+to them by hand; it begins with the bandwidth of NVLink's data sheet.
 """,
         [alpha, rate],
     )
@@ -253,8 +253,8 @@ def _(page):
     )
     page.takeaway(
         "A gather or a scatter moves (N - 1)/N of the array past each device, an all-reduce twice "
-        "that, an all-to-all only the N-th part of it. Divide by the bandwidth of all links of the "
-        "slowest level that work at once. Below alpha x W the latency decides.",
+        "that, an all-to-all only the N-th part of it. Divide by the bandwidth of the slowest "
+        "level: of all its links that work at once. Below alpha x W the latency decides.",
         problems,
         title="Three problems",
     )

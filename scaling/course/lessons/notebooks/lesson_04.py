@@ -213,9 +213,9 @@ def _(model, page, seq, sequences):
     }
     said = ", ".join(f"{name} {size(sum(stack.values()))}" for name, stack in stacks.items())
     page.show(
-        f"Besides its share of weights and moments, each of {DEVICES} H100 keeps of every "
-        "layer what the backward pass needs. What it does not keep it computes again "
-        f"(`remat`): memory for FLOPs. The dashed line is at the {size(memory)} of an H100.",
+        f"Besides its share of weights and moments, each of {DEVICES} H100 keeps activations of "
+        "every layer for the backward pass. With `remat` it keeps fewer and recomputes the rest: "
+        f"FLOPs for memory. The dashed line is the {size(memory)} of an H100.",
         page.picture(
             stacked_bars(stacks, size, memory),
             f"Bytes of a GPU by what is kept: {said}; an H100 has {size(memory)}",
@@ -271,9 +271,9 @@ def _(DEVICES, STATE, page):
     )
     page.takeaway(
         "Six FLOPs per parameter and token is the cost of training while the context is short. "
-        "Attention's own products grow with T: they pass the rest of a layer at a context that the "
-        "shape alone decides. Memory is bytes per parameter, divided by the devices, plus "
-        "activations, which grow with the tokens of a device.",
+        "The products of attention itself grow with T: from some context on, which the shape alone "
+        "decides, they cost more than the rest of a layer. Memory is bytes per parameter, divided "
+        "by the devices, plus activations, which grow with the tokens of a device.",
         problems,
     )
     return memories, problems

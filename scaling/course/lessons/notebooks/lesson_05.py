@@ -52,14 +52,14 @@ def _(D, F, place):
     X = sc.load_cluster(cluster, nodes).devices
     layer = 2 * 2 * D * F  # bytes: two matrices of D x F in bf16
     mo.md(f"""
-X = {X} devices train one model, each with B tokens of the batch. As **data** every device holds all
-weights, and gradients are summed over X at the end. As **fsdp** each holds one X-th of weights,
-gradients and moments. It gathers the weights of a layer before it multiplies with them, forward
-and backward, and the gradients are summed and scattered.
+X = {X} devices train one model, each with B tokens of the batch. With **data** every device holds
+all weights, and gradients are summed over X at the end. With **fsdp** each holds one X-th of
+weights, gradients and moments. It gathers the weights of a layer before it uses them, forward and
+backward, and the gradients are reduce-scattered.
 
 Take a layer's MLP as the guide does: D = {D:,}, F = {F:,}, two products of 2 B D F FLOPs each. Its
-weights, {show(layer, "bytes")} in bf16, arrive while the layer before is multiplying. The products
-grow with B; the weights do not. So there is a B from which the gather costs nothing.
+weights, {show(layer, "bytes")} in bf16, are gathered while the previous layer computes. The
+products grow with B, the weights do not. So from some B on the gather costs nothing.
 """)
     return X, cluster, layer, nodes
 
@@ -160,8 +160,8 @@ def _(D, F, cluster, forward, layer, nodes):
 def _(drawn, forward, gather, page, products, tokens):
     here = products(tokens.value)[1]
     waits = max(0.0, gather[1] - here)
-    said = f"a layer multiplies for {show(here, 's')}, its weights take {show(gather[1], 's')}"
-    result = f"each layer waits {show(waits, 's')}" if waits else "nothing waits but the first"
+    said = f"a layer computes for {show(here, 's')}, its gather takes {show(gather[1], 's')}"
+    result = f"each layer waits {show(waits, 's')}" if waits else "only the first layer waits"
     page.show(
         f"With fitted figures {said}: **{result}**.",
         page.picture(overlap(gather[1], here), f"Five layers: {said}; {result}"),
@@ -220,9 +220,9 @@ def _(case, page):
     ]
     page.show(
         "An all-reduce is a reduce-scatter and an all-gather: its bytes travel twice, those of the "
-        "others once. Shards gather weights forward and again backward and scatter gradients, "
-        "three passes instead of two. In return they hold an X-th of weights and moments and "
-        "update only that, while replicas all make the same update.",
+        "others once. FSDP gathers weights forward and again backward and reduce-scatters "
+        "gradients: three passes over the bytes instead of two. In return a device holds and "
+        "updates only an X-th of weights and moments; with `data` all make the same update.",
         page.table(bytes_rows),
         page.table(step_rows),
         page.ladder(sc.learn.step_ladder(**sharded)),
@@ -265,9 +265,9 @@ def _(page):
         ),
     )
     page.takeaway(
-        "Weights travel for free while each device has more tokens than its peak over its link's "
-        "bandwidth, C / W, whatever the model's width. More devices with the same batch have fewer "
-        "tokens each: that is where data parallelism and fsdp end.",
+        "Gathering weights costs nothing while each device has more tokens than C / W, the peak of "
+        "the chip over the bandwidth of its links, whatever the model's width. More devices with "
+        "the same batch have fewer tokens each: that is where data parallelism and fsdp end.",
         problems,
         lesson=5,
     )

@@ -85,7 +85,7 @@ def _(cluster, field, model, per_node):
     climbed = ladder("chips that can share the layer", "chips", page.guess, rungs)
     tokens = parts.powers("tokens B", 7, 16, value=2**13)
     exact = mo.ui.switch(value=True, label="fitted figures (off: the textbook's)")
-    fits = "more than the node has" if limit.ideal > per_node else f"of the node's {per_node}"
+    fits = "more" if limit.ideal > per_node else "fewer"
     page.show(
         page.guessed,
         page.derivation(
@@ -96,8 +96,9 @@ def _(cluster, field, model, per_node):
             ("4*B*D*F / (Y*C) > 4*B*D / W * (Y - 1)/Y", "both put in"),
             ("Y < F*W / C * Y/(Y - 1)", "B and D drop out; for a long axis Y < F W / C"),
         ),
-        f"That is {fits}. Neither B nor D is in the formula: products and exchanges both grow with "
-        "them. A larger batch does not make room for a longer tensor axis.",
+        f"That is {fits} than the {per_node} of a node. Neither B nor D is in the formula: "
+        "products and exchanges both grow with them. A larger batch does not "
+        "make room for a longer tensor axis.",
         page.formula(limit),
         page.ladder(climbed),
         "The rule has two products, as the guide's MLP. Llama's has a third, the gate, "
@@ -183,8 +184,8 @@ def _(limit, page, per_node):
     waits = time.exposed_communication / (time.exposed_communication + time.hidden_communication)
     longer = priced[whole].step_time / priced["fsdp=8,tensor=1", 1].step_time
     page.show(
-        "## Two nodes\n\nOne group over two nodes has all their NICs for itself, so that "
-        "the textbook may name NVLink still. Fitted figures count the hops between nodes "
+        "## Two nodes\n\nOne group over two nodes has all their NICs to itself, so by "
+        "the textbook NVLink may still be the limit. Fitted figures count the hops between nodes "
         "as well. When groups share the NICs, as with `fsdp` inside the nodes and "
         f"`tensor` across, each has one part in {per_node}: lay `tensor` in the node.",
         page.table(places),

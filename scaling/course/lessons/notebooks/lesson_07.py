@@ -35,9 +35,9 @@ def _():
         "not own, and say which link decides",
         f"""
 {devices} GPUs train `{group[0].run}`, {example.batch.global_batch} sequences of
-{example.batch.seq_len:,} tokens a step. **fsdp** cuts the weights and gathers them layer by layer:
-it moves weights, whatever the batch. **tensor** cuts every product: it moves activations, in
-proportion to the batch, twice a block and each way. **data** keeps whole copies of what is left.
+{example.batch.seq_len:,} tokens a step. **fsdp** shards the weights and gathers them layer by
+layer: it sends weights, whatever the batch. **tensor** splits every product: it sends activations,
+which grow with the batch, twice per block in each pass. **data** keeps copies.
 
 The guide weighs the two by one formula: with B tokens, N chips and a layer of width F, fsdp over
 X = sqrt(B N / F) chips, and tensor over the others, moves the fewest bytes where all links are
@@ -94,7 +94,7 @@ def _(clusters, devices, example, field, group, whole):
         "Inside a node the links are faster, which favours `tensor` there; and what is hidden "
         "behind products costs nothing, which the formula does not know.",
         page.ladder(climbed),
-        "## Seven compiled steps, priced anew",
+        "## Seven compiled steps, priced again",
         [cluster, network, nvlink],
     )
     return best_tensor, cluster, network, nvlink, page
@@ -165,9 +165,9 @@ def _(group, page, whole):
         ),
     )
     page.takeaway(
-        "Tensor parallelism buys a smaller batch, and pays with bytes in every block: it belongs "
-        "inside a node. With enough tokens per device plain fsdp is fastest; everything else is "
-        "for runs that have fewer.",
+        "Tensor parallelism allows a smaller batch and pays with communication in every block: it "
+        "belongs inside a node. With enough tokens per device plain fsdp is fastest; all "
+        "else is for runs that have fewer.",
         problems,
         lesson=7,
     )

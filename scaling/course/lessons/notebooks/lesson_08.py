@@ -26,8 +26,8 @@ def _():
     where = {"cluster": group[0].cluster, "nodes": group[0].nodes}
     dense = sc.learn.limits("llama3-8b", **where)["rule"]
     field = parts.guess(
-        f"A dense model needs {dense.answer:,.0f} a device to hide the sums of data parallelism "
-        "over nodes of H100. How many does this mixture need?",
+        f"Over nodes of H100 a dense model hides the all-reduce of its gradients from "
+        f"{dense.answer:,.0f} tokens per device on. From how many does this mixture?",
         "tokens",
     )
     parts.opening(
@@ -36,8 +36,9 @@ def _():
         f"""
 `{model}` has E = {moe.n_experts} experts in each layer, and every token uses
 k = {moe.experts_per_token} of them: of {count.answer / 1e9:.1f} billion parameters
-{active / 1e9:.1f} billion take part. All must be held, moved and summed; only some multiply.
-**expert** puts whole experts on devices, and sends tokens to them instead of weights to the tokens.
+{active / 1e9:.1f} billion take part. All must be stored, and their gradients summed over devices;
+only some compute. **expert** keeps whole experts on a device and sends tokens to them, instead of
+sending weights to the tokens.
 """,
         field,
         minutes=30,
@@ -140,9 +141,9 @@ def _(page):
         ),
     )
     page.takeaway(
-        "A mixture multiplies with k experts and moves E: it needs E / k times the batch, or "
-        "experts that stay where they are. Then tokens travel, k copies of each, twice a layer and "
-        "each way; inside a node that is cheap, across nodes each expert must be wide enough.",
+        "A mixture computes with k experts and sends E: it needs E / k times the batch, or experts "
+        "that stay where they are. Then tokens are sent, k copies of each, to the experts and back "
+        "in every layer. Inside a node that is cheap; across nodes experts must be wide enough.",
         problems,
         lesson=8,
     )

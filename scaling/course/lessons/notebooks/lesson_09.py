@@ -26,7 +26,7 @@ with app.setup:
 @app.cell
 def _():
     field = parts.guess(
-        "Four stages, eight microbatches: for which share of the step is a stage idle?", "%"
+        "Four stages, eight microbatches: what share of the step is a stage idle?", "%"
     )
     parts.opening(
         "lesson 9",
@@ -35,8 +35,8 @@ def _():
         """
 A pipeline cuts the layers: of L layers each of P stages holds L / P. Between stages only
 activations travel, from one neighbour to the next, so a pipeline may cross slow networks that
-`tensor` and `fsdp` should not. But a stage has nothing to do before those ahead of it are done. The
-batch is therefore cut into M microbatches, which follow each other:
+`tensor` and `fsdp` should not. But a stage has to wait for the stages before it. So the batch is
+split into M microbatches, which follow one another:
 
     stage 0    1  2  3  4  .  .
     stage 1    .  1  2  3  4  .
@@ -239,9 +239,9 @@ def _(bubble, page):
         ),
     )
     page.takeaway(
-        "A stage is idle for (P - 1) / (V M + P - 1) of the step, in any order of the passes. More "
-        "microbatches, or more parts of a stage, make that small. The order decides how much is "
-        "kept in memory meanwhile.",
+        "A stage is idle for (P - 1) / (V M + P - 1) of the step, whatever the schedule. More "
+        "microbatches, or more parts per stage, make that small. The schedule decides how many "
+        "activations are in memory at once.",
         problems,
         lesson=9,
     )

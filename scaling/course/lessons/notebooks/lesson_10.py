@@ -38,8 +38,8 @@ def _():
         f"""
 Every token attends to all tokens before it: the scores grow with the square of the sequence, all
 else with its length. In `{model}` the two are equal at {crossing.answer:,.0f} tokens. **context**
-cuts a sequence of T tokens over C devices. Each keeps its queries; keys and values go round a ring,
-one hop for each other device, while the scores of the last ones are computed.
+splits a sequence over devices. Each keeps its queries; keys and values go round a ring, one hop
+for each other device, while the scores with those that arrived last are computed.
 """,
         field,
         minutes=25,
@@ -155,8 +155,8 @@ def _(page):
         ),
     )
     page.takeaway(
-        "Ring attention sends keys and values once round, in the shadow of scores that grow with "
-        "the chunk: a few thousand tokens per device hide it inside a node. Cut the sequence "
+        "Ring attention sends keys and values once round, behind scores that grow with the square "
+        "of the chunk: a few thousand tokens per device hide it inside a node. Split sequences "
         "when one no longer fits, or when there are more devices than sequences.",
         problems,
         lesson=10,

@@ -140,9 +140,9 @@ def _(page, steps):
         ),
     )
     page.takeaway(
-        "Parameters, gradients and moments are cut by fsdp and do not depend on the batch. "
-        "Activations grow with the tokens of a device, and remat saves them alone. It costs up to "
-        "a third of the forward and backward FLOPs.",
+        "Fsdp shards parameters, gradients and moments, whose size does not depend on the batch. "
+        "Activations grow with the tokens of a device, and remat reduces only them. It costs up to "
+        "a third more FLOPs.",
         problems,
         lesson=11,
     )
@@ -162,9 +162,9 @@ def _(page, problems, steps):
     ]
     page.ending(
         problems,
-        "The compiler plans the memory of the whole program and may place buffers otherwise than "
-        "their order of life suggests; both figures stand below. The driver, NCCL and the "
-        "libraries take their part outside: what fits is what the pool of XLA holds.",
+        "Our peak follows the order in which buffers are made and freed; XLA's own plan may place "
+        "them differently. Both are below. The driver, NCCL and other libraries need memory as "
+        "well: what has to fit is the pool that they leave to XLA.",
         rows,
     )
     return (rows,)

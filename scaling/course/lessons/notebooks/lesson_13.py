@@ -33,7 +33,7 @@ def _():
         f"""
 `{model}` is to be trained on {tokens / 1e12:.0f} trillion tokens, on nodes of eight H200. It has
 {count.answer / 1e9:.1f} billion parameters; 6 N D are {6 * count.answer * tokens:.2g} FLOPs. Four
-questions stand before the first GPU hour: **does it fit, on which mesh, how long, for how much?**
+questions come before the first GPU hour: **does it fit, on which mesh, how long, for how much?**
 """,
         field,
         minutes=35,
@@ -174,8 +174,8 @@ def _(page):
         f"scaling train best.json --devices 8 --steps {steps} --run-dir runs/best",
     )
     page.takeaway(
-        "Six times parameters times tokens, over the FLOP/s that you will really get: the rest is "
-        "the MFU, and the mesh decides it. Plan by closed forms, look at why the second best "
+        "Six times parameters times tokens, over the FLOP/s that you really get: what is uncertain "
+        "is the MFU, and the mesh decides it. Plan by closed forms, look at why the second best "
         "loses, compile the few that are left, and only then start.",
         problems,
         parts.typed(*commands),

@@ -241,7 +241,7 @@ def reader(monkeypatch):
 def test_a_wrong_first_guess_is_told_its_mistake_and_not_the_number(reader):
     assert reader(None) == ""
     said = reader(274)
-    assert "Too high" in said and "two directions" in said and "second guess" in said
+    assert "Too high" in said and "both directions of a link" in said and "second guess" in said
     assert "137" not in said and "factor of 2" not in said
     page = reader(130)
     assert page.tries == (274, 130) and page.guess == 130

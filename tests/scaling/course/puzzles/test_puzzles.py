@@ -79,7 +79,7 @@ def test_what_is_changed_against_the_rules_is_named(tmp_path, capsys):
     def check(number, document):
         return run(capsys, "learn", "check", number, written(tmp_path / "mine.json", document))
 
-    longer = {"global_batch": 32, "seq_len": 2048, "microbatches": 4}
+    longer = {"global_batch": 16, "seq_len": 2048, "microbatches": 2}
     check_refused(check(1, answer_to(1, batch=longer)), "batch.seq_len is 2048, not 4096", "remat")
     check_refused(check(1, answer_to(1, model="llama3-1b")), "puzzle 1 does not allow", "more;")
     other = {"name": "dgx-h100", "nodes": 1}
@@ -109,7 +109,7 @@ def test_answers_that_cannot_be_read_or_run_are_refused(tmp_path, capsys):
     check_refused(check("1", mine({"name": "a", "model": "llama3-8b"})), "missing 'batch'")
     check_refused(check("1", mine(answer_to(1, remat="ful"))), "did you mean 'full'?")
     check_refused(check("1", mine(answer_to(1, rematt="full"))), "did you mean 'remat'?")
-    batch = {"global_batch": 32, "seq_len": 4096}
+    batch = {"global_batch": 16, "seq_len": 4096}
     for count in (3, 8, 0, 10**15, True):
         document = answer_to(1, batch={**batch, "microbatches": count})
         check_refused(check("1", mine(document)), "microbatch")
@@ -139,7 +139,7 @@ def test_a_judgement_is_printed_drawn_and_written_as_json(tmp_path, capsys):
     words = ("learn", "check", "1", file, "--source", "analytic")
     picture = tmp_path / "step.svg"
     code, out, _ = run(capsys, *words, "--plot", picture)
-    assert code == 0 and "not yet" in out and "hint:" in out and "\ncompute" in out
+    assert code == 0 and "1 of 2 goals missed" in out and "hint:" in out and "\ncompute" in out
     assert picture.read_text().startswith('<svg xmlns="http://www.w3.org/2000/svg"')
     document = json.loads(run(capsys, *words, "--json")[1])
     assert document["solved"] is False and document["best_known"] is None
@@ -147,14 +147,14 @@ def test_a_judgement_is_printed_drawn_and_written_as_json(tmp_path, capsys):
 
 
 def test_only_the_compiled_step_is_better_than_the_best_known():
-    """Puzzle 1 in four microbatches: 4.25 s by the closed form, and 4.8 s compiled, too slow."""
+    """Puzzle 1 in two microbatches: 2.15 s by the closed form, and 2.37 s compiled, too slow."""
     puzzle = find(1)
-    tried = {"batch.microbatches": 4, "remat": "selective"}
+    tried = {"batch.microbatches": 2, "remat": "selective"}
     closed = check_puzzle(1, apply_settings(puzzle.start, tried), "analytic")
     assert closed.solved and puzzle.score.is_better(closed.score, closed.best_known)
     assert not closed.is_better and not closed.to_dict()["better"]
-    assert "solved by the closed form, and the compiled step decides" in str(closed)
-    assert "better than" not in str(closed)
+    assert "only the compiled step decides" in str(closed) and "inside its limit" in str(closed)
+    assert not any(word in str(closed) for word in ("better than", "best known", "solved"))
 
     class Compiled:
         source = "compiled"
