@@ -85,7 +85,8 @@ def _(cluster, field, model, per_node):
     climbed = ladder("chips that can share the layer", "chips", page.guess, rungs)
     tokens = parts.powers("tokens B", 7, 16, value=2**13)
     exact = mo.ui.switch(value=True, label="fitted figures (off: the textbook's)")
-    fits = "more" if limit.ideal > per_node else "fewer"
+    more = f"That is more than the {per_node} chips of a node."
+    fewer = f"That is fewer than the {per_node} chips of a node."
     page.show(
         page.guessed,
         page.derivation(
@@ -96,9 +97,9 @@ def _(cluster, field, model, per_node):
             ("4*B*D*F / (Y*C) > 4*B*D / W * (Y - 1)/Y", "both put in"),
             ("Y < F*W / C * Y/(Y - 1)", "B and D drop out; for a long axis Y < F W / C"),
         ),
-        f"That is {fits} than the {per_node} of a node. Neither B nor D is in the formula: "
-        "products and exchanges both grow with them. A larger batch does not "
-        "make room for a longer tensor axis.",
+        more if limit.ideal > per_node else fewer,
+        "Neither B nor D is in the formula: products and exchanges both grow with them. "
+        "A larger batch does not make room for a longer tensor axis.",
         page.formula(limit),
         page.ladder(climbed),
         "The rule has two products, as the guide's MLP. Llama's has a third, the gate, "

@@ -1,9 +1,11 @@
 """What labs compute with: the inversion of two measurements, a run on a cable, the lab4_errata."""
 
 import json
+from pathlib import Path
 
 import pytest
 
+from scaling.api.kernel import kernel
 from scaling.course.lessons import lab2_model, lab3_testbed, lab4_errata
 from scaling.meshes.errors import InputError
 
@@ -59,3 +61,19 @@ def test_the_commands_are_those_that_one_types():
     assert words[:6] == ["testbed", "run", "--name", lab3_testbed.NAME, "--", "scaling"]
     assert "batch.microbatches=4" in words
     assert "--set" not in lab3_testbed.train_command("data=4")
+
+
+def test_a_rule_of_thumb_beats_the_planner_where_lab_4_says_so():
+    """Median regret of one node of A100, in the table of docs/decide.md: the plan's, the rule's."""
+    page = (Path(__file__).parents[4] / "docs" / "decide.md").read_text(encoding="utf-8")
+    cells = next(line for line in page.splitlines() if "| vTrain, one node |" in line).split("|")
+    plan, rule = (float(cells[column].split("/")[0]) for column in (5, 7))
+    assert "fewest tensor x stage" in page and rule < plan
+
+
+def test_two_laboratories_products_of_a_b200_differ_and_both_lie_in_the_range():
+    """The exhibit of lab 4; a range has to hold the nodes of both."""
+    (one,) = [one for one in lab4_errata.exhibits() if "large products of a B200" in one.title]
+    found = kernel("matmul", (16_384,) * 3, accelerator="b200-sxm")
+    assert one.cause == lab4_errata.OTHER and one.ratio < 0.8
+    assert found.low <= 2 * 16_384**3 / (one.printed * 1e12) <= found.high
