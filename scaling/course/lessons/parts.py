@@ -87,8 +87,8 @@ def guess(question: str, unit: str) -> GuessField:
 
 def opened(
     field: Any,
-    answer: float | None = None,
-    mistakes: Sequence[str] = (),
+    answer: float,
+    mistakes: Sequence[str],
     tolerance: float = NEAR_ENOUGH,
 ) -> "Page":
     """Return the page below a guess; until it opens stop the cell, and all that need the page.
@@ -97,14 +97,12 @@ def opened(
 
     Args:
         field: of `guess`.
-        answer: in the unit of the field; None: any guess opens the page.
+        answer: in the unit of the field.
         mistakes: that this guess can go wrong by, of `scaling.course.quizzes.common_mistakes`.
         tolerance: relative, within which a guess is right.
     """
     last = guessed(field)
     tries = tuple(field.tries[-2:]) or (last,)
-    if answer is None:
-        return Page(last, tries)
     asked = Problem("Guess", field.question, (answer, field.unit), tuple(mistakes), tolerance)
     found = diagnose(last, answer, tolerance, mistakes)
     field.is_open |= found.right or len(field.tries) != 1

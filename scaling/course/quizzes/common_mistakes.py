@@ -237,6 +237,11 @@ KNOWN: dict[str, tuple[Callable[[float], float], str, str]] = {
         "what was measured was given; asked is what the chips allow.",
         "scaling predict prices the step on both machines.",
     ),
+    "typical one": (
+        lambda n: n,
+        "one from the middle was taken, not the slowest.",
+        "scaling learn sweep tells each try's rank and step.",
+    ),
     "all factors": (
         lambda n: n,
         "every exhibit was counted; some have another factor, and one is right.",

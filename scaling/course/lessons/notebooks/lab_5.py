@@ -52,11 +52,12 @@ def _():
 
 @app.cell
 def _(field, out, problem, ran, spread):
-    page = parts.opened(field)
+    middle = median(problem.times) / problem.times[0]
+    page = parts.opened(field, spread, (f"typical one {spread / middle:.4g}", "percent"))
     line = [(place, seconds) for place, seconds in enumerate(problem.times, 1)]
     page.show(
-        f"You guessed **{page.guess:g}**; it is **{spread:.3g}**. Each dot of the line is a "
-        f"measured step; {out} more ran out of memory.",
+        page.guessed,
+        f"Each dot of the line is a measured step; {out} more ran out of memory.",
         page.picture(
             curves([("measured", line, 0, 0)], [], "rank", "seconds of a step"),
             f"Measured step times of {ran} configurations in their order: the slowest takes "
