@@ -12,7 +12,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from scaling.cli.learn import HOW_TO_OPEN
+from scaling.course.ladder.measured import _table
+from scaling.course.ladder.rungs import RUNGS
 from scaling.course.language import entries
 from scaling.course.lessons.index import labs, lessons
 from scaling.course.lessons.lab1_programs import FILE as PROGRAMS
@@ -20,7 +21,7 @@ from scaling.course.lessons.lab1_programs import cases
 from scaling.course.lessons.lab4_errata import NOTHING, OTHER, exhibits
 from scaling.course.lessons.translated import texts
 from scaling.course.puzzles.puzzle import puzzles
-from scaling.course.quizzes.common_mistakes import KNOWN
+from scaling.course.quizzes.common_mistakes import FAR, KNOWN
 from scaling.course.quizzes.quiz import quizzes
 
 ROOT = Path(__file__).parents[1]
@@ -55,7 +56,12 @@ def _required() -> Iterator[tuple[str, str]]:
             )
     for file in sorted([*COURSE.rglob("*.py"), *CLI.glob("learn*.py")]):
         yield from ((str(file), text) for text in _calls(ast.parse(_read(file))))
-    yield "scaling/cli/learn.py", HOW_TO_OPEN
+    mistakes = "scaling/course/quizzes/common_mistakes.py"
+    yield from ((mistakes, text) for text in (by for _, by in FAR))
+    yield from (("scaling/course/ladder/rungs.py", name) for name in RUNGS)
+    rows = (row for kind in ("collective", "step", "kernel", "series") for row in _table()[kind])
+    for row in rows:
+        yield "scaling/course/ladder/measured.toml", row["machine"]
     for quiz in quizzes():
         where = f"scaling/course/quizzes/chapters/{quiz.chapter}.toml"
         named = [answer.name for answer in quiz.answers if WORDS.search(answer.name)]
@@ -80,9 +86,10 @@ def optional() -> dict[str, str]:
     """Return strings that may have a translation, such as headings of one word -> their file."""
     found: dict[str, str] = {}
     for file in sorted(COURSE.rglob("*.py")):
-        for text in texts(_read(file)):
-            for one in (text, text.partition(" (")[0]):
-                found.setdefault(one, str(file).removeprefix(f"{ROOT}/"))
+        for node in ast.walk(ast.parse(_read(file))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                for one in (node.value, node.value.partition(" (")[0]):
+                    found.setdefault(one, str(file).removeprefix(f"{ROOT}/"))
     for quiz in quizzes():
         for answer in quiz.answers:
             found.setdefault(answer.name, f"scaling/course/quizzes/chapters/{quiz.chapter}.toml")
@@ -107,12 +114,18 @@ def _is_text(text: str) -> bool:
     return bool(words) and name not in KNOWN and not NO_TEXT.match(text)
 
 
-def _calls(tree: ast.AST) -> Iterator[str]:
-    """Yield the texts of all calls t("...")."""
+def _calls(tree: ast.Module) -> Iterator[str]:
+    """Yield the texts of all calls t("...") and t(NAME), NAME a constant of the module."""
+    assigned = (node for node in tree.body if isinstance(node, ast.Assign))
+    constants = {
+        node.targets[0].id: node.value for node in assigned if isinstance(node.targets[0], ast.Name)
+    }
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "t" and node.args:
-            if isinstance(node.args[0], ast.Constant):
-                yield str(node.args[0].value)
+            text = node.args[0].value if isinstance(node.args[0], ast.Subscript) else node.args[0]
+            text = constants.get(getattr(text, "id", ""), text)
+            values = text.values if isinstance(text, ast.Dict) else [text]
+            yield from (str(one.value) for one in values if isinstance(one, ast.Constant))
 
 
 def _lines(text: str) -> str:

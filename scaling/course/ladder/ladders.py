@@ -17,6 +17,7 @@ from scaling.course.ladder.measured import (
     measured_step,
 )
 from scaling.course.ladder.rungs import Ladder, Rung, ladder
+from scaling.course.language import t
 from scaling.course.quizzes.command_lines import call_of
 from scaling.meshes.errors import InputError, check_range
 from scaling.meshes.units import format_size
@@ -78,16 +79,23 @@ def collective_ladder(
     row = (kind, fitted.bytes, place.name, fitted.ranks, place.nodes)
     found = measured_collective(*row) if mesh is None else None
     size, ranks = format_size(fitted.bytes), f"{fitted.groups} x {fitted.ranks} ranks"
-    adds = f"{fitted.algorithm}: hops, and the share of the links that is reached ({fitted.grade})"
+    adds = t(
+        "{algorithm}: hops, and the share of the links that is reached ({grade})",
+        algorithm=fitted.algorithm,
+        grade=fitted.grade,
+    )
+    full = t("{algorithm}: no latency, links at their full rate", algorithm=rule.algorithm)
+    machine = {"nodes": place.nodes, "cluster": place.name}
+    asked = {"kind": kind, "size": size, "ranks": ranks, **machine}
     return ladder(
-        f"{kind} of {size}, {ranks} of {place.nodes} x {place.name}",
+        t("{kind} of {size}, {ranks} of {nodes} x {cluster}", **asked),
         "s",
         guess,
         (
-            Rung("bound", rule.lower_bound, "bytes that must pass the narrowest links"),
-            Rung("textbook", rule.time, f"{rule.algorithm}: no latency, links at their full rate"),
+            Rung("bound", rule.lower_bound, t("bytes that must pass the narrowest links")),
+            Rung("textbook", rule.time, full),
             Rung("fitted", fitted.time, adds),
-            Rung("compiled", None, "none: a collective by itself is no program; ask a step"),
+            Rung("compiled", None, t("none: a collective by itself is no program; ask a step")),
             _measured(found, "collective"),
         ),
     )
@@ -127,15 +135,16 @@ def step_ladder(
     peak = place.accelerator.peak(described.precision.compute) * rule.devices
     bound, closed = float((rule.model_flops or 0.0) / peak), float(rule.step_time)
     priced, tokens = float(fitted.step_time), described.batch.tokens
+    asked = {"run": described.name, "mesh": rule.mesh, "nodes": place.nodes, "cluster": place.name}
     found = measured_step(described.name, rule.devices, place.name, tokens)
     return ladder(
-        f"a step of {described.name} on {rule.mesh} of {place.nodes} x {place.name}",
+        t("a step of {run} on {mesh} of {nodes} x {cluster}", **asked),
         "s",
         guess,
         (
-            Rung("bound", bound, "model FLOPs at the peak of every chip"),
-            Rung("textbook", closed, "closed form: roofline kernels, rings, their overlap"),
-            Rung("fitted", priced, "efficiencies and latencies of published kernels"),
+            Rung("bound", bound, t("model FLOPs at the peak of every chip")),
+            Rung("textbook", closed, t("closed form: roofline kernels, rings, their overlap")),
+            Rung("fitted", priced, t("efficiencies and latencies of published kernels")),
             _compiled(described, place, source),
             _measured(found, "step"),
         ),
@@ -171,15 +180,16 @@ def kernel_ladder(
     numbers = tuple(sizes_of(kind, sizes).values())
     found = measured_kernel(kind, numbers, dtype, accelerator)
     words = ", ".join(f"{size:,.0f}" for size in numbers)
+    asked = {"kind": kind, "words": words, "dtype": dtype, "chip": accelerator}
     return ladder(
-        f"{kind} {words}, {dtype} on {accelerator}",
+        t("{kind} {words}, {dtype} on {chip}", **asked),
         "s",
         guess,
         (
-            Rung("bound", rule, f"{answer.ideal_binds} at its full rate"),
-            Rung("textbook", rule, "the roofline: it is the bound"),
-            Rung("fitted", float(answer.fitted or 0.0), "tiles, waves, the share of the roof"),
-            Rung("compiled", None, "none: a kernel by itself; ask a step"),
+            Rung("bound", rule, t("{what} at its full rate", what=t(answer.ideal_binds))),
+            Rung("textbook", rule, t("the roofline: it is the bound")),
+            Rung("fitted", float(answer.fitted or 0.0), t("tiles, waves, the share of the roof")),
+            Rung("compiled", None, t("none: a kernel by itself; ask a step")),
             _measured(found, "kernel"),
         ),
     )
@@ -187,18 +197,24 @@ def kernel_ladder(
 
 def _compiled(run: RunLike, place: ClusterLike, source: str) -> Rung:
     if source == "analytic":
-        return Rung("compiled", None, "none: --source analytic")
+        return Rung("compiled", None, t("none: --source analytic"))
     step = predict(run, place, source=source)
     if step.source == "analytic":
-        return Rung("compiled", None, "none: the trainer's step cannot be compiled for this")
-    adds = "what XLA makes of the step: its kernels and schedule"
+        return Rung("compiled", None, t("none: the trainer's step cannot be compiled for this"))
+    adds = t("what XLA makes of the step: its kernels and schedule")
     return Rung("compiled", float(step.step_time), adds)
 
 
 def _measured(found: Measurement | None, what: str) -> Rung:
     if found is None:
-        return Rung("measured", None, f"none: no measurement of this {what} comes with the package")
-    words = f"{found.machine} ({found.date}; {'' if found.fitted else 'not '}fitted on)"
+        return Rung(
+            "measured",
+            None,
+            t("none: no measurement of this {what} comes with the package", what=t(what)),
+        )
+    fields = {"machine": t(found.machine), "date": found.date}
+    used, kept = t("{machine} ({date}; fitted on)"), t("{machine} ({date}; not fitted on)")
+    words = (used if found.fitted else kept).format(**fields)
     return Rung("measured", found.seconds, words)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from scaling.course.language import t
 from scaling.meshes.result import Result
 from scaling.questions.page import show
 
@@ -61,7 +62,7 @@ class Ladder(Result):
         width = max((len(show(rung.value, self.unit)) for rung, _ in self.steps), default=0)
         for rung, step in self.steps:
             value = show(rung.value, self.unit)
-            lines.append(f"  {rung.name:<9} {value:>{width}}  {step:>7}  {rung.adds}")
+            lines.append(f"  {t(rung.name):<9} {value:>{width}}  {step:>7}  {rung.adds}")
         return "\n".join(lines)
 
     def line(self) -> str:
@@ -72,7 +73,7 @@ class Ladder(Result):
 
 def ladder(question: str, unit: str, guess: float | None, rungs: Sequence[Rung]) -> Ladder:
     """Return a ladder with the guess below its other rungs; one not given does not exist."""
-    first = Rung("guess", guess, "yours" if guess is not None else "none was given")
+    first = Rung("guess", guess, t("yours") if guess is not None else t("none was given"))
     given = {rung.name: rung for rung in (first, *rungs)}
     return Ladder(
         question, unit, tuple(given.get(name, Rung(name, None, "none")) for name in RUNGS)

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from scaling.course.ladder.rungs import RUNGS
 from scaling.course.language import VARIABLE, catalogue, language, t
 from scaling.course.lessons.translated import translated
 from scaling.course.quizzes.common_mistakes import KNOWN
@@ -33,8 +34,9 @@ class Lesson:
         """The notebook in the language that is spoken."""
         text = self.file.read_text(encoding="utf-8")
         text = text.replace(f'. {self.title}")', f'. {t(self.title)}")', 1)
-        messages = {key: said for key, said in catalogue(language()).items() if key not in KNOWN}
-        return translated(text, messages)
+        names = {*KNOWN, *RUNGS}  # which others look up, and show in the language that is spoken
+        found = catalogue(language())
+        return translated(text, {name: found[name] for name in found if name not in names})
 
 
 def lessons() -> tuple[Lesson, ...]:

@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 from statistics import median
 
+from scaling.course.language import t
 from scaling.course.sweeps.game import Row, SweepGame, SweepProblem, sweep
 
 NODE = 8  # GPUs of a p5 node
@@ -18,10 +19,10 @@ LONG = 5.0  # times its prediction: a run of the tail
 def kind(row: Row) -> str:
     """Return by what a configuration is split besides data."""
     if row.tensor > NODE:
-        return "tensor beyond a node"
+        return t("tensor beyond a node")
     if row.stage > 1:
         return "stages"
-    return "tensor inside a node" if row.tensor > 1 else "data alone"
+    return t("tensor inside a node") if row.tensor > 1 else t("data alone")
 
 
 def lost() -> dict[str, list[float]]:

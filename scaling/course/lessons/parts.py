@@ -21,6 +21,7 @@ from typing import Any
 import marimo as mo
 
 from scaling.course.ladder.rungs import Ladder
+from scaling.course.language import t
 from scaling.course.lessons import index
 from scaling.course.puzzles.puzzle import puzzles
 from scaling.course.quizzes.common_mistakes import diagnose
@@ -35,7 +36,7 @@ from scaling.questions.mathml import mathml
 from scaling.questions.page import plain, show
 from scaling.simulate.prediction import Prediction
 
-NUMBERS = {2: "Two", 3: "Three"}
+COUNTED = {2: "Two problems", 3: "Three problems"}
 OPENS = "the rest of the lesson opens after your guess"
 NEAR_ENOUGH = 0.1  # relative, within which a guess is right: it is made without a calculator
 WIDE = 84  # characters of a line of code
@@ -56,12 +57,14 @@ def opening(
         needs: what it takes to run: "no jax", "jax with 8 fake devices".
     """
     kind, number = name.split()
-    title = index.numbered(kind, number).title
-    heading = (
-        f"# {'Lab ' * (kind == 'lab')}{number}. {title}\n\n*{minutes} minutes; needs {needs}; the "
-        f"guide's chapter [{chapter}]({GUIDE}{chapter}).* Afterwards you can {able}."
+    label = t("Lab {number}", number=number) if kind == "lab" else number
+    takes = t("*{minutes} minutes; needs {needs}; the guide's chapter {chapter}.*").format(
+        minutes=minutes, needs=t(needs), chapter=f"[{chapter}]({GUIDE}{chapter})"
     )
-    return Page().show(heading, *below)
+    then = t("Afterwards you can {able}.", able=able)
+    return Page().show(
+        f"# {label}. {t(index.numbered(kind, number).title)}\n\n{takes} {then}", *below
+    )
 
 
 class GuessField(mo.ui.number):
@@ -71,7 +74,7 @@ class GuessField(mo.ui.number):
         self.question, self.unit = question, unit
         self.tries: list[float] = []
         self.is_open = False  # the page below was opened: another chip does not close it
-        label = f"{question} ({unit}; {OPENS})"
+        label = f"{question} ({unit}; {t(OPENS)})"
         keep = self._keep
         super().__init__(label=label, full_width=True, debounce=True, on_change=keep)
 
@@ -106,7 +109,7 @@ def opened(
     asked = Problem("Guess", field.question, (answer, field.unit), tuple(mistakes), tolerance)
     found = diagnose(last, answer, tolerance, mistakes)
     field.is_open |= found.right or len(field.tries) != 1
-    again = None if field.is_open else _box(False, _lines(f"{found.hint}\n{AGAIN}"))
+    again = None if field.is_open else _box(False, _lines(f"{found.hint}\n{t(AGAIN)}"))
     mo.stop(not field.is_open, again)
     return Page(last, tries, asked)
 
@@ -194,7 +197,7 @@ class ProblemFields(mo.ui.array):
     """The fields of problems, one marimo element; its `value` has their numbers."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
-        rows = ((one.where, one.text, one.answer[1] or "a ratio") for one in problems)
+        rows = ((one.where, one.text, one.answer[1] or t("a ratio")) for one in problems)
         super().__init__([Page().problem(*row) for row in rows])
         self.problems = problems
 
@@ -219,10 +222,16 @@ class Page:
         answer, unit = self.asked.answer
         assert answer is not None
         found = diagnose(self.guess, answer, self.asked.tolerance, self.asked.mistakes)
-        tries = ", then ".join(f"**{show(one, '')}**" for one in self.tries)
-        line = f"You guessed {tries}; it is **{show(answer, unit)}**"
-        perhaps = "".join(f" Perhaps {one.sentence}" for one in found.mistakes)
-        return f"{line}{'' if found.right else f' ({off(self.guess, answer)})'}.{perhaps}"
+        tries = t(", then ").join(f"**{show(one, '')}**" for one in self.tries)
+        far = "" if found.right else f" ({off(self.guess, answer)})"
+        line = t(
+            "You guessed {tries}; it is **{answer}**{far}.",
+            tries=tries,
+            answer=show(answer, unit),
+            far=far,
+        )
+        perhaps = [t("Perhaps {sentence}", sentence=one.sentence) for one in found.mistakes]
+        return " ".join([line, *perhaps])
 
     def show(self, *items: Any) -> Any:
         """Return items below one another; a text is Markdown, a list of controls is a row."""
@@ -237,33 +246,36 @@ class Page:
     def ladder(self, ladder: Ladder) -> Any:
         """Return the rungs that a ladder has: number, step from the rung below, what it adds."""
         rows = [
-            (f"**{rung.name}**", show(rung.value, ladder.unit), step, rung.adds)
+            (f"**{t(rung.name)}**", show(rung.value, ladder.unit), step, t(rung.adds))
             for rung, step in ladder.steps
         ]
-        names = ("rung", "", "step", "what it adds")
-        return mo.md(f"*Ladder:* {ladder.question}\n\n{_table(names, rows)}")
+        names = (t("rung"), "", t("step"), t("what it adds"))
+        return mo.md(f"{t('*Ladder:*')} {ladder.question}\n\n{_table(names, rows)}")
 
     def derivation(self, *lines: tuple[str, str], title: str = "Why") -> Any:
         """Return steps of a derivation, each a formula and the reason for it; see `mathml`."""
         rows = [(mathml(formula), words) for formula, words in lines]
-        return mo.md(f"## {title}\n\n{_table(('', ''), rows)}")
+        return mo.md(f"## {t(title)}\n\n{_table(('', ''), rows)}")
 
     def formula(self, answer: Answer) -> Any:
         """Return an answer with its formula, typeset; the command's whole page one click away."""
-        binds = f", bound by {answer.binds}" if answer.binds else ""
-        line = f"**{answer.name}**: {show(answer.answer, answer.unit)}{binds}"
+        binds = t(", bound by {what}", what=t(answer.binds)) if answer.binds else ""
+        line = f"**{t(answer.name)}**: {show(answer.answer, answer.unit)}{binds}"
         typeset = []
         if answer.formula:
             numbers = {given.symbol: plain(given.value) for given in answer.inputs}
             whose = "" if answer.answer == answer.ideal else f"{show(answer.ideal, answer.unit)} = "
             meanings = "; ".join(
                 f"{mathml(given.symbol)} = {show(given.value, given.unit)}"
-                + f", {given.meaning}" * bool(given.meaning)
+                + f", {t(given.meaning)}" * bool(given.meaning)
                 for given in answer.inputs
             )
             filled = mathml(substituted(answer.formula, numbers))
-            typeset = [f"{whose}{mathml(answer.formula)} = {filled}", f"with {meanings}."]
-        page = {"all its numbers": mo.md(f"```\n{answer}\n```")}
+            typeset = [
+                f"{whose}{mathml(answer.formula)} = {filled}",
+                t("with {meanings}.", meanings=meanings),
+            ]
+        page = {t("all its numbers"): mo.md(f"```\n{answer}\n```")}
         return self.show(line, *typeset, mo.accordion(page))
 
     def table(self, rows: Sequence[Mapping[str, Value]]) -> Any:
@@ -272,7 +284,7 @@ class Page:
             return mo.md("")
         units = {name: name.partition(" (")[2].rstrip(")") for name in rows[0]}
         cells = [[show(row[name], unit) for name, unit in units.items()] for row in rows]
-        return mo.md(_table([name.partition(" (")[0] for name in units], cells))
+        return mo.md(_table([t(name).partition(" (")[0] for name in units], cells))
 
     def picture(self, drawn: Picture, alt: str) -> Any:
         """Return a drawing with its description, as screen readers and tests take it."""
@@ -294,16 +306,16 @@ class Page:
         for mesh, step in steps.items():
             factor, time = (scale or {}).get(mesh, 1.0), step.time
             bars[str(mesh)] = {
-                "compute": factor * float(time.compute + time.optimizer),
-                "waiting": factor * float(time.exposed_communication),
-                "other": factor * float(time.bubble + time.host),
+                t("compute"): factor * float(time.compute + time.optimizer),
+                t("waiting"): factor * float(time.exposed_communication),
+                t("other"): factor * float(time.bubble + time.host),
             }
         words = (f"{mesh} {format_time(sum(bar.values()))}" for mesh, bar in bars.items())
-        return self.picture(stacked_bars(bars, format_time), f"{alt}: {', '.join(words)}")
+        return self.picture(stacked_bars(bars, format_time), f"{t(alt)}: {', '.join(words)}")
 
     def reply(self, right: bool, text: str) -> Any:
         """Return what is said to a choice."""
-        return _box(right, f"{'Yes' if right else 'No'}: {text}")
+        return _box(right, f"{t('Yes') if right else t('No')}: {text}")
 
     def takeaway(
         self,
@@ -319,20 +331,21 @@ class Page:
             title: of the problems; "": how many there are.
             lesson: the number whose puzzles are named.
         """
-        lines = [f"**Take away.** {text}"]
+        lines = [f"{t('**Take away.**')} {text}"]
         for puzzle in puzzles():
             if puzzle.lesson == lesson:
                 command = f"scaling learn puzzle {puzzle.number}"
-                lines.append(f"A puzzle, judged by the compiler: *{puzzle.title}* (`{command}`).")
+                named = f"*{t(puzzle.title)}* (`{command}`)"
+                lines.append(t("A puzzle, judged by the compiler: {puzzle}.", puzzle=named))
         box = _box(True, "\n\n".join(lines))
         if problems is None:
             return box
-        title = title or f"{NUMBERS[len(problems)]} problems"
+        title = title or t(COUNTED[len(problems)])
         return self.show(box, f"## {title}", *problems, *more)
 
     def where_wrong(self, text: str, rows: Sequence[Mapping[str, Value]]) -> Any:
         """Return where the model of this lesson is wrong, with predicted and measured figures."""
-        return self.show(f"## Where the model is wrong\n\n{text}", self.table(rows))
+        return self.show(f"{t('## Where the model is wrong')}\n\n{text}", self.table(rows))
 
     def ending(
         self,
@@ -350,7 +363,7 @@ class Page:
 
     def problem(self, where: str, text: str, unit: str) -> Any:
         """Return the field of one problem; `where` says how it is to be solved."""
-        return _field(f"**{where}:** {text} ({unit})")
+        return _field(f"**{t(where)}:** {text} ({unit})")
 
     def verdicts(self, problems: ProblemFields) -> Any:
         """Return what is said to the number in each field: nothing until there is one."""
@@ -379,7 +392,7 @@ class Page:
             return mo.md("")
         value: Any = field.value
         found = diagnose(float(value), answer, tolerance, mistakes)
-        right = f"Right: {show(answer, unit)}. {why}"
+        right = t("Right: {answer}. {why}", answer=show(answer, unit), why=why)
         return _box(found.right, right if found.right else _lines(str(found)))
 
 

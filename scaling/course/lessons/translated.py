@@ -16,29 +16,32 @@ NO_BREAK = "\0"  # stands for a space where a line cannot end
 LINE = TextWrapper(
     80, break_long_words=False, break_on_hyphens=False, drop_whitespace=False, expand_tabs=False
 )
+LOOK_UP = ("parts.stored", "measured_series")  # functions of a notebook that take a name
 Text = ast.Constant | ast.JoinedStr
 
 
 def texts(source: str) -> list[str]:
-    """Return the texts of a notebook as the catalogue names them; tests have none."""
-    tree = ast.parse(source)
-    tests = [node for node in tree.body if getattr(node, "name", "").startswith("test_")]
-    tree.body = [node for node in tree.body if node not in tests]
-    keys = _keys(tree)
-    inner = (one for node in _outer(tree) for one in _strings(node))
-    return [name for name in dict.fromkeys(map(name_of, inner)) if name not in keys]
+    """Return the texts of a notebook as the catalogue names them; its tests have none.
+
+    Headings of its own tables are among them, though they are translated where they are shown.
+    """
+    cells, _ = _split(ast.parse(source))
+    known = [node for cell in cells for node in _looked_up(cell)]
+    outer = (node for cell in cells for node in _outer(cell))
+    every = (one for node in outer for one in _strings(node) if one not in known)
+    return list(dict.fromkeys(map(name_of, every)))
 
 
 def translated(source: str, messages: Mapping[str, str]) -> str:
     """Return a notebook with every text that the catalogue has replaced by its translation.
 
-    A text that is also a key of the notebook's own rows is replaced as a key, too.
+    What is looked up by name stays: `Page.table` translates headings when it shows them.
     """
     lines = source.encode().splitlines(keepends=True)  # columns of `ast` count bytes
     starts = [0, *accumulate(map(len, lines))]
     tree = ast.parse(source)
-    others = _keys(tree)
-    messages = {name: text for name, text in messages.items() if name not in others}
+    names = _names(tree)
+    messages = {name: text for name, text in messages.items() if name not in names}
     place = lambda node: (node.lineno, node.col_offset)
     found = b"".join(lines)
     for node in sorted(_outer(tree), key=place, reverse=True):
@@ -78,15 +81,40 @@ def _strings(node: Text) -> Iterator[Text]:
     yield node
     for value in getattr(node, "values", ()):
         if isinstance(value, ast.FormattedValue):
-            yield from filter(_is_text, ast.walk(value.value))
+            yield from _all_texts(value.value)
 
 
-def _keys(tree: ast.AST) -> set[str]:
-    """Return strings that stand in brackets only: keys of what others made, such as answers."""
-    every = [node for node in ast.walk(tree) if isinstance(node, ast.Constant)]
-    slices = [node.slice for node in ast.walk(tree) if isinstance(node, ast.Subscript)]
-    keys = [node for node in slices if isinstance(node, ast.Constant)]
-    return {str(node.value) for node in keys} - {str(n.value) for n in every if n not in keys}
+def _names(tree: ast.Module) -> set[str]:
+    """Return strings that name what others made: in brackets, or looked up by LOOK_UP.
+
+    What stands in brackets in tests alone, and is a text elsewhere, is a key of rows that are
+    translated too.
+    """
+    cells, tests = _split(tree)
+    named = {name_of(text) for node in cells for text in _looked_up(node)}
+    elsewhere = {name_of(text) for node in cells for text in _all_texts(node)}
+    return named | ({name_of(text) for node in tests for text in _looked_up(node)} - elsewhere)
+
+
+def _looked_up(tree: ast.AST) -> Iterator[Text]:
+    for node in ast.walk(tree):
+        inner: list[ast.expr] = []
+        if isinstance(node, ast.Subscript):
+            inner = [node.slice]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in LOOK_UP:
+            inner = node.args
+        yield from (text for part in inner for text in _all_texts(part))
+
+
+def _all_texts(tree: ast.AST) -> Iterator[Text]:
+    return filter(_is_text, ast.walk(tree))
+
+
+def _split(tree: ast.Module) -> tuple[list[ast.stmt], list[ast.stmt]]:
+    """Return the cells of a notebook that are shown, and its tests."""
+    is_test = lambda node: getattr(node, "name", "").startswith("test_")
+    body = tree.body[ast.get_docstring(tree) is not None :]
+    return [n for n in body if not is_test(n)], [n for n in body if is_test(n)]
 
 
 def _is_text(node: ast.AST) -> TypeGuard[Text]:

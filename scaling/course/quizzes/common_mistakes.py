@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from scaling.course.language import t
 from scaling.meshes.errors import InputError, nearest
 
 # Relative distance at which a ratio is that of a mistake: guesses have two or three digits.
@@ -43,26 +44,28 @@ class Verdict:
     def __str__(self) -> str:
         """Return one line, and one for each mistake."""
         if self.right:
-            return f"right ({self.ratio - 1:+.1%})"
-        off = f"off by a factor of {_factor(self.ratio)}"
+            return t("right ({off:+.1%})", off=self.ratio - 1)
         if self.ratio <= 0:
-            return "wrong: the answer is above zero"
+            return t("wrong: the answer is above zero")
+        factor = _factor(self.ratio)
         if not self.mistakes:
-            return f"{off}; no mistake that we know has this factor"
-        return "\n".join([off, *self._perhaps()])
+            unknown = t("off by a factor of {factor}; no mistake that we know has this factor")
+            return unknown.format(factor=factor)
+        return "\n".join([t("off by a factor of {factor}", factor=factor), *self._perhaps()])
 
     @property
     def hint(self) -> str:
         """What is said to a wrong first guess: the side it lies on and its mistakes, no factor."""
         if self.ratio <= 0:
-            return "The answer is above zero."
-        side = "Too high" if self.ratio > 1 else "Too low"
+            return t("The answer is above zero.")
         far = max(self.ratio, 1 / self.ratio)
-        by = next(word for least, word in FAR if far > least)
-        return "\n".join([f"{side}, {by}.", *self._perhaps()])
+        by = t(next(word for least, word in FAR if far > least))
+        side = t("Too high, {by}.", by=by) if self.ratio > 1 else t("Too low, {by}.", by=by)
+        return "\n".join([side, *self._perhaps()])
 
     def _perhaps(self) -> list[str]:
-        return [f"  perhaps {m.sentence}\n    check: {m.check}" for m in self.mistakes]
+        said = t("  perhaps {sentence}\n    check: {check}")
+        return [said.format(sentence=m.sentence, check=m.check) for m in self.mistakes]
 
 
 # name -> (factor of its number, what was probably done, check)
@@ -270,7 +273,7 @@ def mistake(text: str) -> Mistake:
     if name not in KNOWN:
         raise InputError(f"no mistake is called {name!r}; {nearest(name, KNOWN)}")
     factor, sentence, check = KNOWN[name]
-    return Mistake(name, factor(parameter), sentence, check)
+    return Mistake(name, factor(parameter), t(sentence), t(check))
 
 
 def possible_mistakes(names: Iterable[str]) -> list[Mistake]:

@@ -80,10 +80,16 @@ def code_of(source: str) -> str:
     return ast.dump(Blank().visit(ast.parse(source)))
 
 
-def test_a_text_of_a_key_is_replaced_as_a_key_too():
-    source = 'rows = {"a step": 1}\nanswer["peak rate"]\nf"{rows[\'a step\']:,} of {n} GB"\n'
-    korean = translated(source, {"a step": "스텝", "peak rate": "최고", "{n} GB": "?"})
-    assert korean == 'rows = {"스텝": 1}\nanswer["peak rate"]\nf"{rows[\'스텝\']:,} of {n} GB"\n'
+def test_what_is_looked_up_by_name_stays():
+    source = (
+        'rows = {"a step": 1, "the rest": 2}\n'
+        'f"{rows[\'a step\']:,} of {n} GB", answer["peak rate"], parts.stored("in a node")\n'
+        'def test_it():\n    assert rows["the rest"] == 2, "the rest"\n'
+    )
+    told = {"a step": "A", "the rest": "B", "peak rate": "C", "in a node": "D"}
+    korean = translated(source, told)
+    assert korean == source.replace("the rest", "B")
+    assert texts(source) == ["a step", "the rest", "{rows['a step']:,} of {n} GB"]
 
 
 def test_long_texts_are_broken_between_words_only():
