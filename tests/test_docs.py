@@ -135,6 +135,24 @@ def test_every_block_has_a_language_that_is_known():
         assert len(fences) == 2 * len(blocks(page)), f"{page.name}: a fence without a language"
 
 
+def test_the_first_line_of_a_page_says_for_whom_it_is():
+    ours = [p for p in PAGES if p.name not in ("README.md", "ko.md") and "_ko." not in p.name]
+    firsts = {str(page): page.read_text(encoding="utf-8").splitlines()[2] for page in ours}
+    assert not {name: line for name, line in firsts.items() if not line.startswith("For ")}
+
+
+def test_messages_of_the_troubleshooting_page_are_those_of_the_code():
+    page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    cells = re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)
+    said = {text for cell in cells for text in re.findall(r"`([^`]+)`", cell)}
+    folders = [ROOT / "scaling", ROOT / "meshes", ROOT / "models", ROOT / "tools"]
+    files = [f for folder in folders for f in folder.rglob("*") if f.suffix in (".py", ".sh")]
+    sources = "\n".join(f.read_text(encoding="utf-8") for f in files)
+    sources = re.sub(r'"\s*\n\s*f?"', "", sources)  # messages over several lines
+    jax = {"Could not find cuda drivers on your machine", "pip install scaling"}
+    assert len(said) > 20 and not {text for text in said - jax if text not in sources}
+
+
 def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 

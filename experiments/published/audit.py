@@ -9,6 +9,7 @@ of one model of costs. Where the same configuration was measured by its authors,
 
 import argparse
 import json
+import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -29,13 +30,13 @@ BENCHMARKS = "Megatron-Bridge"  # whose recipes are those of its table of perfor
 GB = 1e9
 HEAD = """# Audit of public recipes
 
-Made by `python -m experiments.published.audit --write docs/audit.md`: {recipes} configurations
-that NeMo, Megatron-Bridge, Megatron-LM, nanotron, torchtitan and MaxText publish
-(`experiments/published/recipes.jsonl`: repository, path, commit, and what had to be assumed),
-priced by the closed form of their software, and planned again: same model, devices, tokens and
-software, another mesh, microbatches, remat and ZeRO stage. **Nothing was run here**: both are
-predictions of one model of costs, which knows no reason for a choice but time and memory; a plan
-may ask for a ZeRO stage that the recipe's software does less well.
+For users of NeMo, Megatron-Bridge, Megatron-LM, nanotron, torchtitan and MaxText: {recipes}
+configurations that these publish (`experiments/published/recipes.jsonl`: repository, path, commit,
+what had to be assumed), priced by the closed form of their software and planned again on the same
+devices: another mesh, microbatches, remat and ZeRO stage. **Nothing was run here**: both are
+predictions of one model, which knows no reason for a choice but time and memory; a plan may ask
+for a ZeRO stage that the software does less well. Made by
+`python -m experiments.published.audit --write docs/audit.md`.
 
 How far off the model is on these very configurations: {error}
 """
@@ -44,7 +45,7 @@ COLUMNS = (
         "",
         "recipe",
         "devices",
-        "as written",
+        "as written: mesh, microbatches, remat, ZeRO stage",
         "memory needed, fits",
         "step (range)",
         "MFU",
@@ -150,9 +151,9 @@ def row(number: int, a: Audited) -> str:
 
 
 def words(run: Run) -> str:
-    """A configuration in few words."""
-    text = words_of(run).removeprefix("mesh ").replace("batch.microbatches=", "microbatches ")
-    return text.replace("sharding.zero_stage=", "ZeRO ").replace("remat=", "remat ")
+    """Mesh, microbatches, remat and, where it has one, ZeRO stage: `fsdp=8, 2, none, 1`."""
+    text = words_of(run).removeprefix("mesh ")
+    return re.sub("(batch.microbatches|remat|sharding.zero_stage)=", "", text)
 
 
 def errors(rows: Sequence[Audited]) -> str:
@@ -183,17 +184,16 @@ def findings(rows: Sequence[Audited]) -> Iterator[str]:
     yield f"\n## Does not fit by the model: {len(tight)} of {len(rows)}\n"
     for a in tight:
         ran = "; **it was run by its authors**" if a.measured else ""
-        change = a.error or f"fits as {words(a.best.run)}, {format_time(a.best.step_time)}"
+        why = f"; {a.error}" if a.error else ""
         notes = a.recipe["notes"]
-        yield f"- {a.name}: lacks {a.lack / GB:.1f} GB a device; {change}{ran}. ({notes})"
+        yield f"- {a.name}: lacks {a.lack / GB:.1f} GB a device{why}{ran}. ({notes})"
     slow = sorted((a for a in rows if (a.saved or 0) > NOTICED), key=lambda a: -(a.saved or 0))
     fit = len(rows) - len(tight)
     yield f"\n## Leaves more than {NOTICED:.0%} on the table: {len(slow)} of {fit} that fit\n"
     for a in slow:
         yield (
-            f"- {a.name}: {words(a.run)} takes {format_time(a.prediction.step_time)}; "
-            f"{words(a.best.run)} {format_time(a.best.step_time)}, {a.saved:.0%} less. "
-            f"({a.recipe['notes']})"
+            f"- {a.name}: {format_time(a.prediction.step_time)}, the best plan "
+            f"{format_time(a.best.step_time)}, {a.saved:.0%} less. ({a.recipe['notes']})"
         )
     rest = [a.saved for a in rows if a.saved is not None]
     if rest:
