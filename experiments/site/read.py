@@ -18,7 +18,7 @@ VOID = ("area", "br", "col", "hr", "img", "input", "wbr")  # of HTML: no end tag
 SIGNS = ("||(", "||)", "||[", "||]")  # around a formula, as marimo marks it
 SVG = ("svg", "g", "polyline", "polygon", "rect", "circle", "text", "title")  # as pictures have
 SVG_CASE = {"viewbox": "viewBox"}  # the parser writes names small
-KEPT = re.compile(r"^(href|id|role|aria-.*|colspan|rowspan|scope|class)$")
+KEPT = re.compile(r"^(href|id|role|aria-.*|colspan|rowspan|scope|class|tabindex)$")
 
 
 def cells_of(file: Path) -> list[str]:
@@ -62,6 +62,8 @@ class _Plain(HTMLParser):
             self.depth.append("details")
             return
         else:
+            if tag == "figure" or (tag == "pre" and "tabindex" not in given):
+                given["tabindex"] = "0"  # on a phone it is moved sideways
             self.text.append(f"<{tag}{_attributes(tag, given)}>")
         if tag not in VOID:
             self.depth.append(tag)

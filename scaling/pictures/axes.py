@@ -128,14 +128,11 @@ class Frame:
         """Return the shapes with the scales and their names, above a legend."""
         base, end, ticks = self.top + self.high, self.left + self.across, self.x.places()
         around: list[Shape] = []
-        free = -math.inf  # where the number before ends
-        for value in ticks:
-            x, words = self.left + self.x.share(value) * self.across, self.x.text(value)
+        numbers = [(self.left + self.x.share(v) * self.across, self.x.text(v)) for v in ticks]
+        for x, _ in numbers:
             around.append(Line([(x, self.top), (x, base)], stroke=GRID, thick=1))
-            half = text_width(words, SMALL) / 2
-            if x - half > free:
-                around.append(Text(x, base + 17, words, "middle", size=SMALL))
-                free = x + half + 10
+        for x, words in _apart(numbers):
+            around.append(Text(x, base + 17, words, "middle", size=SMALL))
         for value in self.y.places():
             y = self.at(self.x.low, value)[1]
             if self.grid:
@@ -153,3 +150,14 @@ class Frame:
             around.append(Text(6, self.top - 12, self.y.name, size=SMALL))
         marks, bottom = legend(looks, below, end + self.right)
         return Picture(title, end + self.right, bottom + 6, [*around, *shapes, *marks])
+
+
+def _apart(numbers: Sequence[tuple[float, str]]) -> Sequence[tuple[float, str]]:
+    """Return every number (its middle, its words), or every second, ...: as many as have room."""
+    for every in range(1, len(numbers)):
+        some = numbers[::every]
+        halves = [text_width(words, SMALL) / 2 + 5 for _, words in some]
+        ends = zip(some, halves, some[1:], halves[1:], strict=False)
+        if all(x + half <= other - wide for (x, _), half, (other, _), wide in ends):
+            return some
+    return numbers[:1]

@@ -7,7 +7,7 @@
 
 A few nodes stand for all: the first ones, and where there are several leaf groups some of the
 second. A level that only bounds the bytes of another one stands in the words of that one's bar.
-Levels that a collective loads are lit, and chips with one number talk with one another.
+Levels that a collective loads are lit, and chips with one letter talk with one another.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -97,7 +97,8 @@ def cluster_levels(
             said = loads.pop(level.name, None)
             line = _words(cluster, level) if said is None else f"{level.name}: {said}"
             words.append(Text(WIDTH / 2, top - 7 - NOTE * number, line, "middle", halo=True))
-        below, y = top, top - NOTE * len(layer)
+        y = top - NOTE * len(layer)
+        below = y + 2  # above the words, so that no line lies on them
     chip = cluster.accelerator
     memory = "" if chip.memory is None else f", {format_size(chip.memory)}"
     notes = [f"{cluster.devices:,} {chip.name}{memory}"]
@@ -111,6 +112,7 @@ def cluster_levels(
 
 def _chips(row: _Row, nodes: Sequence[int], top: float, groups: Mapping[int, int]) -> list[Shape]:
     shapes: list[Shape] = []
+    several = len(set(groups.values())) > 1
     for first, node in enumerate(nodes):
         own = slice(first * row.per_node, (first + 1) * row.per_node)
         xs, name = row.lefts[own].tolist(), f"node {node}"
@@ -122,10 +124,18 @@ def _chips(row: _Row, nodes: Sequence[int], top: float, groups: Mapping[int, int
         for device, x in zip(row.devices[own].tolist(), xs, strict=True):
             group = groups.get(device)
             colour = GREY if group is None else COLOURS[group % len(COLOURS)]
-            label, where = ("", "") if group is None else (str(group), f", in group {group}")
+            letter = "" if group is None else letters(group)
+            where = f", in group {letter}" if letter else ""
+            label = letter if several else ""
             size, said = (row.side, row.side), f"device {device}{where}"
             shapes += box((x, top), size, colour, label, words=said)
     return shapes
+
+
+def letters(number: int) -> str:
+    """Return the name of a group: A to Z, then AA, AB, ...; a number looks like that of a chip."""
+    above, last = divmod(number, 26)
+    return (letters(above - 1) if above else "") + chr(ord("A") + last)
 
 
 def _bars(level: NetworkLevel, row: _Row) -> Iterator[tuple[float, float]]:

@@ -111,7 +111,8 @@ def cluster_picture(priced: Priced, row: CollectiveRow | None) -> Figure:
         loads = {load.level: level_words(load) for load in levels_of(row, priced)}
         said = "; ".join(f"{level}: {words}" for level, words in loads.items())
         said = said or "as measured in a node"
-        said = f"{row.first.kind} in {members_words(row, priced)}, those with one number. {said}"
+        alike = ", those with one letter" if len(set(groups.values())) > 1 else ""
+        said = f"{row.first.kind} in {members_words(row, priced)}{alike}. {said}"
     title = "Links of the chosen collective"
     return _figure("cluster", cluster_levels(priced.cluster, title, groups, loads), said)
 

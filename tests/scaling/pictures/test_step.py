@@ -7,11 +7,11 @@ import scaling as sc
 from scaling.api.pricing import price_program
 from scaling.course.explorer.pictures import ALONE, BESIDE, _rows
 from scaling.pictures.axes import Scale
-from scaling.pictures.cluster import LIT, cluster_levels, shown_nodes
+from scaling.pictures.cluster import LIT, cluster_levels, letters, shown_nodes
 from scaling.pictures.legend import Look, legend
 from scaling.pictures.roofline import LARGEST, Dot, kernel_dots, roofline
 from scaling.pictures.rows import Bar, Row, boxes, column_shares, shares
-from scaling.pictures.shapes import Circle, Line
+from scaling.pictures.shapes import Circle, Line, Text, text_width
 from scaling.pictures.svg import svg_text
 from scaling.program.stored import stored_programs
 from scaling.simulate.kernels import peak_rate
@@ -88,8 +88,29 @@ def test_a_few_nodes_stand_for_all(nodes, shown, words):
     assert words in dark and "device 0" in dark and LIT not in dark
     loads = {"NICs of a node": "1 GB over 400 GB/s: 2.5 ms", "NVLink of a chip": "8 B"}
     lit = svg_text(cluster_levels(cluster, "", {0: 0, 8: 0}, loads))
-    assert "device 0, in group 0" in lit and "NVLink of a chip: 8 B" in lit
+    assert "device 0, in group A" in lit and "NVLink of a chip: 8 B" in lit
     assert "NICs of a node: 1 GB" in lit  # below the drawing where it has no such level
+
+
+def test_groups_have_letters_and_one_group_alone_has_none():
+    """A number on a chip would read as that of the chip."""
+    assert [letters(n) for n in (0, 25, 26, 51, 52, 701, 702)] == "A Z AA AZ BA ZZ AAA".split()
+    cluster = sc.load_cluster("dgx-h100", nodes=1)
+    for groups, written in (({0: 0, 1: 0}, 0), ({0: 0, 1: 1}, 1)):
+        drawn = cluster_levels(cluster, "", groups)
+        assert sum(isinstance(s, Text) and s.words == "A" for s in drawn.shapes) == written
+
+
+@pytest.mark.parametrize("name", ["dgx-h100", "gb200-nvl72", "rtx3090-10", "tpu-v5e"])
+def test_no_line_lies_on_words(name):
+    drawn = cluster_levels(sc.load_cluster(name), "", {0: 0, 1: 1})
+    lines = [s.points for s in drawn.shapes if isinstance(s, Line)]
+    for text in (s for s in drawn.shapes if isinstance(s, Text) and s.anchor == "middle"):
+        half = text_width(text.words, text.size) / 2
+        for (x0, y0), (x1, y1) in lines:
+            beside = max(x0, x1) < text.x - half or min(x0, x1) > text.x + half
+            above, below = min(y0, y1), max(y0, y1)
+            assert beside or below <= text.y - 0.8 * text.size or above >= text.y, text.words
 
 
 def test_loads_light_the_links_of_chips_that_talk():

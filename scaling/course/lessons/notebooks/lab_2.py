@@ -7,7 +7,7 @@
 import marimo
 
 __generated_with = "0.25.2"
-app = marimo.App(width="medium", app_title="Lab 2. Two measurements, two unknowns")
+app = marimo.App(width="compact", app_title="Lab 2. Two measurements, two unknowns")
 
 
 with app.setup:

@@ -7,7 +7,7 @@
 import marimo
 
 __generated_with = "0.25.2"
-app = marimo.App(width="medium", app_title="Lab 4. A museum of wrong numbers")
+app = marimo.App(width="compact", app_title="Lab 4. A museum of wrong numbers")
 
 
 with app.setup:

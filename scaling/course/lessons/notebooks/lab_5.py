@@ -7,7 +7,7 @@
 import marimo
 
 __generated_with = "0.25.2"
-app = marimo.App(width="medium", app_title="Lab 5. The best of a measured sweep, in five tries")
+app = marimo.App(width="compact", app_title="Lab 5. The best of a measured sweep, in five tries")
 
 
 with app.setup:

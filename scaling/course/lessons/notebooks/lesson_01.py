@@ -7,7 +7,7 @@
 import marimo
 
 __generated_with = "0.25.2"
-app = marimo.App(width="medium", app_title="1. Where does a matmul spend its time?")
+app = marimo.App(width="compact", app_title="1. Where does a matmul spend its time?")
 
 
 with app.setup:

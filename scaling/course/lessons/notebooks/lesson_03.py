@@ -7,7 +7,7 @@
 import marimo
 
 __generated_with = "0.25.2"
-app = marimo.App(width="medium", app_title="3. Four collectives and their price")
+app = marimo.App(width="compact", app_title="3. Four collectives and their price")
 
 
 with app.setup:

@@ -7,7 +7,7 @@
 import marimo
 
 __generated_with = "0.25.2"
-app = marimo.App(width="medium", app_title="4. Counting a transformer")
+app = marimo.App(width="compact", app_title="4. Counting a transformer")
 
 
 with app.setup:

@@ -7,7 +7,7 @@
 import marimo
 
 __generated_with = "0.25.2"
-app = marimo.App(width="medium", app_title="6. How far does tensor parallelism go?")
+app = marimo.App(width="compact", app_title="6. How far does tensor parallelism go?")
 
 
 with app.setup:

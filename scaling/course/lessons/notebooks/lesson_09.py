@@ -7,7 +7,7 @@
 import marimo
 
 __generated_with = "0.25.2"
-app = marimo.App(width="medium", app_title="9. How long does a pipeline stand still?")
+app = marimo.App(width="compact", app_title="9. How long does a pipeline stand still?")
 
 
 with app.setup:

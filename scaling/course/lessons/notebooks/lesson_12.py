@@ -7,7 +7,7 @@
 import marimo
 
 __generated_with = "0.25.2"
-app = marimo.App(width="medium", app_title="12. Why was my prediction wrong?")
+app = marimo.App(width="compact", app_title="12. Why was my prediction wrong?")
 
 
 with app.setup:

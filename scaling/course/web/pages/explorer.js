@@ -229,6 +229,7 @@ function showPictures(pictures) {
 function figure(id, hasLook) {
   const element = made("figure", { id }, made("h3"), made("div"), made("figcaption"));
   element.children[1].setAttribute("role", "img");
+  element.children[1].tabIndex = 0; // on a phone it is moved sideways
   if (hasLook) element.append(lookSlider());
   return element;
 }

@@ -121,7 +121,7 @@ def test_a_chosen_collective_says_its_bytes_links_and_line_of_the_model():
     assert source[int(line) - 1].strip() == chosen["origins"][0]["text"]
 
 
-def test_stages_that_hand_on_to_one_another_have_one_number():
+def test_stages_that_hand_on_to_one_another_have_one_letter():
     """A permute has pairs of devices; four stages of two devices are two chains."""
     stored = next(s for s in stored_programs() if s.mesh == "stage=4,fsdp=2")
     rows = answer({"program": stored.key})["collectives"]
@@ -129,7 +129,8 @@ def test_stages_that_hand_on_to_one_another_have_one_number():
     found = answer({"program": stored.key, "collective": permute["id"]})
     assert "pairs of devices" in found["chosen"]["groups"]
     drawn = found["pictures"][-1]["svg"]
-    assert [drawn.count(f", in group {n}<") for n in range(3)] == [4, 4, 0]
+    assert [drawn.count(f", in group {letter}<") for letter in "ABC"] == [4, 4, 0]
+    assert [drawn.count(f">{letter}</text>") for letter in "ABC"] == [4, 4, 0]
 
 
 def test_an_unknown_collective_leaves_the_longest():
