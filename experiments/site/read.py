@@ -17,6 +17,7 @@ from pathlib import Path
 VOID = ("area", "br", "col", "hr", "img", "input", "wbr")  # of HTML: no end tag
 SIGNS = ("||(", "||)", "||[", "||]")  # around a formula, as marimo marks it
 SVG = ("svg", "g", "polyline", "polygon", "rect", "circle", "text", "title")  # as pictures have
+WIDE = ("figure", "pre", "table")  # moved sideways on a phone, by the keyboard too
 SVG_CASE = {"viewbox": "viewBox"}  # the parser writes names small
 KEPT = re.compile(r"^(href|id|role|aria-.*|colspan|rowspan|scope|class|tabindex)$")
 
@@ -62,8 +63,8 @@ class _Plain(HTMLParser):
             self.depth.append("details")
             return
         else:
-            if tag == "figure" or (tag == "pre" and "tabindex" not in given):
-                given["tabindex"] = "0"  # on a phone it is moved sideways
+            if tag in WIDE:
+                given["tabindex"] = "0"
             self.text.append(f"<{tag}{_attributes(tag, given)}>")
         if tag not in VOID:
             self.depth.append(tag)
@@ -85,6 +86,9 @@ class _Plain(HTMLParser):
             self.text.append("</details>")
         elif tag in ("marimo-accordion", "marimo-callout-output"):
             self.text.append("</div>")
+        elif tag == "th" and self.text[-1].startswith("<th"):  # a heading of no words is none
+            self.text[-1] = self.text[-1].replace("<th", "<td", 1)
+            self.text.append("</td>")
         elif not tag.startswith("marimo-"):
             self.text.append(f"</{tag}>")
 

@@ -6,6 +6,8 @@ The site is opened from a plain server of files and from the files themselves, w
 import os
 import re
 import shutil
+import subprocess
+import sys
 import time
 from contextlib import suppress
 from functools import partial
@@ -15,10 +17,12 @@ from threading import Thread
 
 import pytest
 
-from experiments.site.pages import build_wheel, write_pages
+from experiments.site.notebooks import open_page, read_page
+from experiments.site.pages import build_wheel, place_of, write_pages
 from experiments.site.runtime import LOCK, hosts_of, take
 from experiments.site.stored import asked, write_small, write_steps
 from scaling.course.explorer.programs import programs
+from scaling.course.lessons.index import lessons
 from scaling.course.quizzes.answered import guess_of
 from scaling.course.quizzes.common_mistakes import diagnose
 from scaling.course.quizzes.quiz import find, quizzes
@@ -327,3 +331,60 @@ def test_a_page_reads_a_number_as_the_command_line_does(browser, pages, text):
     except InputError:
         expected = None
     assert page.evaluate("out") == expected
+
+
+@pytest.fixture(scope="module")
+def lesson_pages(folder) -> Path:
+    """The page of a run beside a page that opens in the browser, as a site has them."""
+    (folder / "lessons").mkdir()
+    lesson = lessons()[9]
+    command = [sys.executable, "-m", "experiments.site.read", str(lesson.file)]
+    cells = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    text = read_page(lesson, cells, place_of(None))
+    (folder / "lessons" / "a_read.html").write_text(text)
+    opens = folder / "lessons" / "a.html"
+    opens.write_text("<html><head></head><body><marimo-wasm></marimo-wasm></body></html>")
+    open_page(opens, place_of(None))
+    return folder
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_the_page_of_a_run_is_read_from_a_file(browser, lesson_pages, screens, scheme, size):
+    address = (lesson_pages / "lessons" / "a_read.html").as_uri()
+    page = opened(browser, address, size, color_scheme=scheme)
+    page.get_by_text("Take away.").wait_for()
+    assert page.locator("figure svg").count() and page.locator("math").count()
+    wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+    assert wide <= 0, f"{wide} pixels too wide"
+    check_accessible(page)
+    page.screenshot(path=screens / f"read_{scheme}_{size[0]}.png", full_page=True)
+    page.get_by_role("link", name="Lessons").click()
+    page.wait_for_url("**/lessons.html")
+    page.context.close()
+
+
+def test_a_lesson_that_cannot_be_opened_leads_to_the_page_of_its_run(browser, lesson_pages, site):
+    page = offline(browser, f"{site}lessons/a.html", PHONE)
+    page.get_by_role("link", name="Read the page of a run instead").click()
+    page.wait_for_url("**/a_read.html")
+
+
+def test_words_and_pictures_do_not_collide(browser, folder):
+    """In every picture of a step: no two words overlap, none leaves its picture."""
+    page = opened(browser, f"{folder.as_uri()}/explorer.html")
+    page.locator("#results").wait_for()
+    assert page.evaluate(COLLISIONS) == []
+
+
+COLLISIONS = """() => [...document.querySelectorAll("#results svg")].flatMap((svg) => {
+  const frame = svg.getBoundingClientRect();
+  const texts = [...svg.querySelectorAll("text")]
+    .map((text) => [text.textContent, text.getBoundingClientRect()]);
+  const over = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1
+    && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 3;
+  const outside = texts.filter(([, r]) => r.left < frame.left - 1 || r.right > frame.right + 1);
+  const pairs = texts.flatMap(([word, r], i) =>
+    texts.slice(i + 1).filter(([, o]) => over(r, o)).map(([other]) => [word, other]));
+  return [...outside.map(([w]) => w), ...pairs];
+})"""

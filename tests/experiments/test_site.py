@@ -204,6 +204,10 @@ def test_a_lesson_takes_python_from_the_site_where_that_has_all_of_it(tmp_path):
             "</marimo-accordion>",
             '<div class="accordion"><details><summary>more</summary>x<div>y</div></details></div>',
         ),
+        (
+            "<table><tr><th></th><td>1</td></tr></table>",
+            '<table tabindex="0"><tr><td></td><td>1</td></tr></table>',
+        ),
         ('<svg viewBox="0 0 1 1"><g/></svg>', '<svg viewBox="0 0 1 1"><g></g></svg>'),
     ],
 )
