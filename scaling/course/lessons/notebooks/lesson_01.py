@@ -166,6 +166,7 @@ def _(page, problems):
         share = square["fraction of the peak"].fitted
         times = {"roofline (s)": square.ideal, "fitted (s)": square.fitted}
         rows.append({"side": side, **times, "share of the peak": share})
+    shares = [row["share of the peak"] for row in rows]
     page.ending(
         problems,
         "The roofline ignores kernel launches and tiles. Small products fill only some of the "
@@ -174,12 +175,25 @@ def _(page, problems):
         "measures your own GPU.",
         rows,
     )
-    return
+    return (shares,)
 
 
 @app.cell
 def test_the_critical_batch_is_the_guides(critical):
     assert 150 < critical.ideal < 320
+    return
+
+
+@app.cell
+def test_arithmetic_binds_earlier_with_kernels_as_measured(critical):
+    assert critical.fitted < critical.ideal
+    return
+
+
+@app.cell
+def test_small_products_fill_fewer_cores_and_large_ones_stay_below_the_peak(shares):
+    assert shares == sorted(shares)
+    assert shares[0] < 0.5 < shares[-1] < 0.9
     return
 
 

@@ -311,5 +311,11 @@ def test_mistakes_show(silent, uneven):
     return
 
 
+@app.cell
+def test_a_small_array_takes_longer_than_its_bytes(short):
+    assert short > 2
+    return
+
+
 if __name__ == "__main__":
     app.run()

@@ -72,7 +72,10 @@ def _(across, cluster, field, inside, size):
             ("V_in = 3*V / 4", "of four nodes one holds a quarter already; the rest must enter"),
             ("T_nodes = 3*V / (4*W_node)", "by all NICs of a node at once: W of a node"),
             ("W_node = 8 * W_NIC", "each NIC lets in another eighth, and NVLink spreads it"),
-            ("T_nodes / T_node = 6*W_chip / (7*W_node)", "V drops out: near one, since W are near"),
+            (
+                "T_nodes / T_node = max(1, 6*W_chip / (7*W_node))",
+                "inside each node NVLink still passes on all of V: the slower of both decides",
+            ),
         ),
         f"""
 By the textbook {show(rule[0].time, "s")} in the node and {show(rule[1].time, "s")} across; fitted
@@ -302,6 +305,7 @@ def _(cluster, page):
                 }
             )
     first = rows[0]
+    shortest = first["measured (s)"] / first["textbook (s)"]
     page.where_wrong(
         "The textbook has no latency: below a few MiB it is wrong by orders of magnitude. The "
         "fitted figures know hops, but not what a framework adds: of JAX's "
@@ -311,7 +315,7 @@ def _(cluster, page):
         "May 2025) are among the points that the figures were fitted on.",
         rows,
     )
-    return
+    return (shortest,)
 
 
 @app.cell
@@ -337,6 +341,24 @@ def test_the_line_is_the_sweeps(best, ladders, sweep, yours):
     assert best.worst(sweep) < 0.05 < yours.worst(sweep)
     assert 100e-6 < best.alpha < 200e-6 and 350e9 < best.bandwidth < 450e9
     assert ladders[0]["measured"].value and ladders[1]["measured"].value is None
+    return
+
+
+@app.cell
+def test_an_all_to_all_over_two_nodes_takes_longer_and_an_all_gather_does_not(
+    cluster, one_node, size, two_nodes
+):
+    gathers = [
+        sc.price_collective("all-gather", size, cluster, nodes=n, ideal=True).time for n in (1, 2)
+    ]
+    assert two_nodes > 2 * one_node
+    assert abs(gathers[1] / gathers[0] - 1) < 0.1
+    return
+
+
+@app.cell
+def test_a_small_call_takes_orders_of_magnitude_longer_than_the_textbook_says(shortest):
+    assert shortest > 10
     return
 
 

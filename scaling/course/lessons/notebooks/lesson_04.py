@@ -101,7 +101,7 @@ def _(field, model, seq, shape):
             ("2*k*n", "FLOPs of a token in [m, k] @ [k, n]: a multiply-add for each weight"),
             ("F_forward = 2*P", "summed over all P weights that are multiplied"),
             (
-                "dx = dy*w, dw = x*dy" if False else "F_backward = 4*P",
+                "F_backward = 4*P",
                 "each product has two gradients: of its input and of its weights",
             ),
             (
@@ -109,7 +109,8 @@ def _(field, model, seq, shape):
                 "queries with T keys, weights with T values; L layers; no weights",
             ),
             ("F = 6*P + 3*F_scores", "forward and twice that backward, for both"),
-            ("F_scores > 2*P", "attention dominates from the T that makes them equal"),
+            ("4*T*N*H*L > 2*P", "both put in"),
+            ("T > P / (2*N*H*L)", "from this context on the scores cost more than all weights"),
         ),
         page.formula(exact),
         page.ladder(climbed),

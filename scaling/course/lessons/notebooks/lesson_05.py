@@ -322,5 +322,19 @@ def test_shards_hold_less_than_replicas(bytes_rows, step_rows):
     return
 
 
+@app.cell
+def test_small_gathers_take_nearly_as_long_as_larger_ones(gathers):
+    seen_ = [row["measured (s)"] for row in gathers]
+    assert seen_[1] < 1.5 * seen_[0]
+    return
+
+
+@app.cell
+def test_a_step_with_enough_tokens_is_still_slower_than_the_textbook(needed, of_device, published):
+    assert of_device > needed
+    assert published["measured"].value > published["textbook"].value
+    return
+
+
 if __name__ == "__main__":
     app.run()

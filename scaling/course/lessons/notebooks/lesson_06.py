@@ -284,5 +284,26 @@ def test_the_rule_is_the_limit_of_a_long_axis(limit, per_node):
     return
 
 
+@app.cell
+def test_exchanges_of_eight_chips_wait_and_the_step_is_longer_than_that_of_fsdp(longer, waits):
+    assert waits > 0.3 and longer > 1
+    return
+
+
+@app.cell
+def test_eight_chips_are_slower_than_four_in_sixteen_microbatches_and_predicted_too_fast(compared):
+    few, many = compared[:3], compared[3:]
+    assert min(few, key=lambda row: row["measured (s)"])["chips"] == 8
+    assert many[2]["measured (s)"] > many[1]["measured (s)"] > many[2]["predicted (s)"] * 0.8
+    assert many[2]["predicted (s)"] < 0.8 * many[2]["measured (s)"]
+    return
+
+
+@app.cell
+def test_on_a_b200_the_nics_bind_first(over_two):
+    assert "NIC" in over_two["link"]
+    return
+
+
 if __name__ == "__main__":
     app.run()

@@ -299,5 +299,17 @@ def test_activations_hide_behind_products(forward, hop):
     return
 
 
+@app.cell
+def test_two_parts_of_a_stage_halve_the_bubble(bubble):
+    assert bubble(8, 64, 2).ideal < 0.53 * bubble(8, 64).ideal
+    return
+
+
+@app.cell
+def test_the_fastest_published_run_has_not_the_most_microbatches(middle):
+    assert min(middle, key=middle.get) < max(middle)
+    return
+
+
 if __name__ == "__main__":
     app.run()

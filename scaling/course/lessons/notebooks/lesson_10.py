@@ -184,5 +184,11 @@ def test_the_ring_across_nodes_needs_longer_chunks(across, hidden):
     return
 
 
+@app.cell
+def test_mfu_passes_one_half_where_the_masked_half_is_counted(mfu):
+    assert max(row["MFU, full attention"] for row in mfu) > 0.5
+    return
+
+
 if __name__ == "__main__":
     app.run()

@@ -80,14 +80,14 @@ def _(entry, field, run, steps):
             ("S_weights = 4*P / X", "fp32, cut over X devices"),
             ("S_moments = 8*P / X", "Adam's two, as many numbers as weights each"),
             ("S_gradients = 4*P / X", "from the backward pass until the update"),
-            ("S_state = 16*P / X", "so far nothing depends on the batch"),
+            ("S_state = 16*P / X", "all three: nothing here depends on the batch"),
             (
                 "S_kept = B*L*a",
                 "B tokens of a device, L layers, a bytes that each keeps of a token",
             ),
             (
-                "S_peak ≈ S_state + S_kept",
-                "at the end of the forward pass; with remat a is smaller",
+                "S_peak ≈ S_weights + S_moments + S_kept",
+                "before gradients replace what was kept; with remat a is smaller",
             ),
         ),
         page.ladder(climbed),

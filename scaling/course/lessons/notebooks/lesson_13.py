@@ -203,5 +203,12 @@ def test_more_than_6_nd_never_takes_less(budget, count, tokens):
     return
 
 
+@app.cell
+def test_the_best_plan_is_not_slower_than_the_others(found):
+    times_ = [float(plan.prediction.step_time) for plan in found.plans]
+    assert times_[0] <= min(times_) * 1.05
+    return
+
+
 if __name__ == "__main__":
     app.run()

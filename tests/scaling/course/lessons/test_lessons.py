@@ -1,5 +1,6 @@
 """Lessons and labs run from top to bottom; their tests pass; no number in a text is typed."""
 
+import ast
 import importlib
 import os
 import re
@@ -9,10 +10,14 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 import scaling.course.lessons.notebooks
 from scaling.course.lessons.lab3_testbed import why_not_here
 from scaling.course.quizzes.common_mistakes import diagnose, mistake
+from scaling.meshes.formula import evaluate, symbols
+from scaling.questions.answer import Answer
 from scaling.training.run_folder.metrics import read_metrics
 
 pytest.importorskip("marimo", reason="lessons are marimo notebooks: pip install '.[lessons]'")
@@ -95,6 +100,64 @@ def test_a_lesson_derives_its_formula_and_has_the_guess_on_a_ladder(name):
     rungs = re.findall(r"<strong>(\w+)</strong></td>", shown)
     assert "guess" in rungs and set(rungs) >= {"guess", "textbook"} or name == "lesson_13"
     assert "none was given" not in shown
+
+
+def derivation(name: str) -> list[tuple[str, str]]:
+    """The lines of a lesson's derivation, from its source."""
+    tree = ast.parse((FOLDER / f"{name}.py").read_text(encoding="utf-8"))
+    (call,) = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "derivation"
+    ]
+    return [ast.literal_eval(line) for line in call.args]
+
+
+def holds(relation: str, values: dict[str, float]) -> bool:
+    """Whether an inequality is true of these numbers."""
+    left, sign, right = re.split(r"\s([<>])\s", relation)
+    difference = evaluate(left, values) - evaluate(right, values)
+    return difference > 0 if sign == ">" else difference < 0
+
+
+@pytest.mark.parametrize("name", LESSONS)
+@given(data=st.data())
+def test_the_last_line_of_a_derivation_says_what_was_put_in(name, data):
+    """Both are true of the same numbers; lessons without such a line have formulas alone."""
+    lines = derivation(name)
+    assert len(lines) >= 5
+    put = [i for i, (_, words) in enumerate(lines) if words == "both put in"]
+    if not put:
+        return
+    before, after = lines[put[0]][0], lines[put[0] + 1][0]
+    used = {*symbols(before), *symbols(after)}
+    values = {name: data.draw(st.floats(1.5, 50), label=name) for name in sorted(used)}
+    sides = [evaluate(side, values) for side in re.split(r"\s[<>]\s", after)]
+    assume(abs(sides[0] / sides[1] - 1) > 1e-6)  # not at the limit itself
+    assert holds(before, values) == holds(after, values)
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("lesson_05", "fsdp, forward"),
+        ("lesson_06", "largest tensor axis"),
+        ("lesson_10", "tokens per device from which a ring over context is hidden"),
+    ],
+)
+def test_a_derivation_ends_at_the_formula_that_is_computed(name, part):
+    """The limit that was derived is the textbook's number, with the figures of its inputs."""
+    definitions = ran(name)[1]
+    answer = next(
+        value for value in definitions.values() if isinstance(value, Answer) and value.name == part
+    )
+    given = {one.symbol: float(one.value) for one in answer.inputs}
+    (limit,) = [formula for formula, words in derivation(name) if "drop" in words]
+    symbol, right = re.split(r"\s[<>]\s", limit)
+    if name == "lesson_06":  # its axis is X in the answer; both say how many chips it joins
+        given["Y"] = given["X"]
+    assert evaluate(right, given) == pytest.approx(answer.ideal, rel=1e-6)
+    assert symbol not in ("", right)
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
