@@ -146,7 +146,7 @@ def serve(page: str) -> int:
     """Serve the pages, open one in the browser, and go on until Ctrl-C; returns 0."""
     with PageServer() as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        with suppress(KeyboardInterrupt), _ctrl_c_raises():
+        with suppress(KeyboardInterrupt), ctrl_c_raises():
             print(f"{server.address}{page} (Ctrl-C ends)", flush=True)
             webbrowser.open(server.address + page)
             Event().wait()
@@ -155,7 +155,7 @@ def serve(page: str) -> int:
 
 
 @contextmanager
-def _ctrl_c_raises() -> Iterator[None]:
+def ctrl_c_raises() -> Iterator[None]:
     """Let Ctrl-C raise KeyboardInterrupt: to end a server is no failure of its command."""
     before = signal.getsignal(signal.SIGINT)
     if before is not signal.SIG_IGN:  # as in the background of a shell

@@ -57,7 +57,8 @@ def _(field, out, problem, ran, spread):
     line = [(place, seconds) for place, seconds in enumerate(problem.times, 1)]
     page.show(
         page.guessed,
-        f"Each dot of the line is a measured step; {out} more ran out of memory.",
+        f"The line goes through the {ran} measured steps; {out} more configurations ran out of "
+        "memory.",
         page.picture(
             curves([("measured", line, 0, 0)], [], "rank", "seconds of a step"),
             f"Measured step times of {ran} configurations in their order: the slowest takes "
@@ -118,7 +119,10 @@ def _(game, page, problem, published):
             "over the best": "" if problem.lost(row) is None else f"{problem.lost(row):+.1%}",
             "configuration": str(row) if row else "",
         }
-        for name, row in {"your best": played.best, **played.others}.items()
+        for name, row in {
+            "your best" if yours else "five tries": played.best,
+            **played.others,
+        }.items()
     ]
     luck = "" if played.luck is None else f"{percent(played.luck)} of the time"
     page.show(

@@ -1,0 +1,117 @@
+"""Slides of a lesson: one HTML file that needs nothing else, made from the lesson's own blocks.
+
+Question and answer stand on slides of their own; solutions of problems stand on none. Arrow keys,
+space and the buttons turn the pages; printed, each slide is a page. Without scripts all stand below
+one another.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib import resources
+
+from scaling.course.teaching.blocks import Block
+from scaling.course.teaching.material import Material
+from scaling.questions.page import show
+
+FULL = 12.0  # lines of text that a slide holds
+LETTERS = 75.0  # of a line
+FIGURE = 7.0  # lines that a drawing takes
+SHELL = resources.files("scaling.course.teaching") / "slides.html"
+
+
+@dataclass(frozen=True)
+class Slide:
+    """One page."""
+
+    title: str
+    html: tuple[str, ...]
+
+
+def deck(material: Material) -> str:
+    """Return the slides of a lesson as an HTML file."""
+    every = slides(material)
+    sections = (
+        f'<section aria-label="{number} of {len(every)}"><h2>{escape(slide.title)}</h2>'
+        f"<div>{''.join(slide.html)}</div></section>"
+        for number, slide in enumerate(every, 1)
+    )
+    title = f"{material.name}. {material.lesson.title}"
+    shell = SHELL.read_text(encoding="utf-8")
+    return shell.replace("{{title}}", escape(title)).replace("{{slides}}", "\n".join(sections))
+
+
+def slides(material: Material) -> list[Slide]:
+    """Return the pages in their order."""
+    title = f"{material.name}. {material.lesson.title}"
+    asked, (answer, unit) = material.asked, material.asked.answer
+    assert answer is not None
+    lead = [block for block in material.before if block.tag != "h1"]
+    problems = "".join(
+        f"<li><strong>{escape(one.where)}:</strong> {_code(one.text)} "
+        f"({escape(one.answer[1] or 'a ratio')})</li>"
+        for one in material.problems
+    )
+    body = [block for block in material.after if _is_shown(block)]
+    every = list(_sections(material.lesson.title, body))
+    derived = max((i for i, slide in enumerate(every, 1) if slide.title == "Why"), default=0)
+    return [
+        *_pages(title, lead),
+        Slide("Your guess", (_big(f"{_code(asked.text)}"), f"<p>One number, in {unit}.</p>")),
+        *every[:derived],
+        Slide("It is", (_big(escape(show(answer, unit))),)),
+        *every[derived:],
+        *([Slide("Problems", (f"<ol>{problems}</ol>",))] if problems else []),
+        Slide("Take away", (_big(escape(material.takeaway)),)),
+    ]
+
+
+def _is_shown(block: Block) -> bool:
+    """Whether a slide shows it: no pages of commands, and what has a slide of its own but once."""
+    is_empty = not block.text.strip() and block.tag != "figure"
+    return block.tag != "pre" and not is_empty and not block.text.startswith("Take away.")
+
+
+def _sections(title: str, blocks: Sequence[Block]) -> Iterator[Slide]:
+    """Divide blocks at their headings."""
+    held: list[Block] = []
+    for block in blocks:
+        if block.tag in ("h1", "h2", "h3"):
+            yield from _pages(title, held)
+            title, held = block.text, []
+        else:
+            held.append(block)
+    yield from _pages(title, held)
+
+
+def _pages(title: str, blocks: Sequence[Block]) -> Iterator[Slide]:
+    """Divide the blocks of one heading into pages that hold them."""
+    held: list[str] = []
+    taken = 0.0
+    for block in blocks:
+        lines = _lines(block)
+        if held and taken + lines > FULL:
+            yield Slide(title, tuple(held))
+            held, taken = [], 0.0
+        held.append(block.html)
+        taken += lines
+    if held:
+        yield Slide(title, tuple(held))
+
+
+def _lines(block: Block) -> float:
+    if block.tag == "figure":
+        return FIGURE
+    if block.tag == "table":
+        return block.html.count("<tr")
+    return 1.0 + len(block.text) / LETTERS
+
+
+def _big(html: str) -> str:
+    return f'<p class="big">{html}</p>'
+
+
+def _code(text: str) -> str:
+    """Return a text of Markdown, whose code stands in backticks, as HTML."""
+    return re.sub(r"`([^`]*)`", r"<code>\1</code>", escape(text, quote=False))
