@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from scaling.cli.learn_puzzle import check, show_list, show_task
+from scaling.cli.learn_teach import grade_folder, hold_class, teach
 from scaling.cli.show import show
 from scaling.course.finder.topics import find as find_topics
 from scaling.course.ladder.ladders import EXAMPLE, ladder_of
@@ -41,12 +42,16 @@ TAKES: Mapping[str, tuple[str, ...]] = {  # names of parameters
     "puzzles": ("json",),
     "puzzle": ("name", "start", "json"),
     "check": ("name", "run", "source", "plot", "json"),
+    "teach": ("name", "output"),
+    "class": ("name", "port"),
+    "grade": ("name", "source", "json"),
 }
 HOW_TO_OPEN = (
     "find a word or symbol of the guide: scaling learn find all-gather\n"
     "open one: scaling learn lesson 1, scaling learn lab 1, scaling learn quiz gpu-q2.3\n"
     "pages in the browser: scaling learn explorer, scaling learn quizzes, scaling learn sweeps\n"
-    "puzzles: scaling learn puzzles; measured sweeps: scaling learn sweep"
+    "puzzles: scaling learn puzzles; measured sweeps: scaling learn sweep\n"
+    "for teachers: scaling learn teach 1 --output FOLDER, class 1 --port 8000, grade FOLDER"
 )
 
 
@@ -61,6 +66,8 @@ def learn(
     start: Path | None = None,
     source: str = "auto",
     plot: Path | None = None,
+    output: Path | None = None,
+    port: int | None = None,
     lang: str | None = None,
     json: bool = False,
 ) -> int:
@@ -73,10 +80,13 @@ def learn(
             textbook's rule, the fitted figure, the compiled program, a measurement; explorer,
             quizzes, sweeps: pages in the browser; puzzles: all puzzles; puzzle: the task of one;
             check: judges an answer by its compiled step; sweep: find the fastest of some dozen
-            measured configurations in five tries.
+            measured configurations in five tries. For teachers: teach writes a plan, what students
+            get wrong, solutions and slides; class collects guesses over the local network; grade
+            judges the answers to puzzles in a folder.
         name: a word to find; number of the lesson, lab or puzzle; the quiz; the sweep, or none for
-            all; or for a ladder a command line in quotes, such as "collective all-gather --bytes
-            1GiB --cluster dgx-h100" or "predict tiny --cluster ...".
+            all; to teach, 1 or "lab 1", or none for all; the folder to grade; or for a ladder a
+            command line in quotes, such as "collective all-gather --bytes 1GiB --cluster dgx-h100"
+            or "predict tiny --cluster ...".
         run: the answer that check judges, a run.json; or a second word to find.
         guess: a guess for each number that the quiz asks for, in its order; without any you are
             asked. For a ladder: seconds.
@@ -85,13 +95,16 @@ def learn(
         all: compute every quiz by its commands, beside what the guide prints; find: show all
             topics in full.
         start: write the run that a puzzle begins with to this file, which is not there yet.
-        source: where the step that check judges comes from, as for scaling predict.
+        source: where the steps that check and grade judge come from, as for scaling predict.
         plot: draw the step that check judges (.svg).
+        output: folder that teach writes to; must be empty or new.
+        port: on which class listens, to the whole local network; nothing listens without it.
         lang: language of the course, en or ko; default: that of SCALING_LANG, else en.
     """
     check_keys([what], TAKES, "scaling learn", "word")
     given: dict[str, Any] = {"name": name, "run": run, "guess": guess, "all": all, "start": start}
     given |= {"tries": tries, "source": source != "auto", "plot": plot, "json": json}
+    given |= {"output": output, "port": port is not None}
     for option, value in given.items():
         if not value or option in TAKES[what]:
             continue
@@ -122,6 +135,12 @@ def learn(
                 return show_task(name, start, json)
             case "check":
                 return check(name, run, source, plot, json)
+            case "teach":
+                return teach(name, output)
+            case "class":
+                return hold_class(name, port)
+            case "grade":
+                return grade_folder(name, source, json)
         if all:
             return _compute_all(json)
         return _list(json) if name is None else _quiz(name, guess, json)

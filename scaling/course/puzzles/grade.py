@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from scaling.api.predict import SOURCES
 from scaling.course.puzzles.check import check_puzzle
 from scaling.course.puzzles.puzzle import puzzles
-from scaling.meshes.errors import InputError, printable
+from scaling.meshes.errors import InputError, check_keys, printable
 from scaling.meshes.reading import read_json
 from scaling.meshes.result import Result
 from scaling.report.formatting import columns
@@ -85,6 +86,7 @@ def grade(folder: Path, source: str = "auto") -> Grades:
     Raises:
         InputError: there is no such folder, no run.json in it, or too many.
     """
+    check_keys([source], SOURCES, "--source", "source")
     if not folder.is_dir():
         raise InputError(f"{folder} is no folder; put the answers of a class into one")
     files = sorted(path for path in folder.rglob("*.json") if not path.is_symlink())

@@ -7,6 +7,7 @@ boxes is kept. Nothing that is not known as harmless gets through: no script, no
 """
 
 import json
+import re
 from dataclasses import dataclass
 from html import escape
 from html.parser import HTMLParser
@@ -20,6 +21,7 @@ INSIDE = (
 )
 EMPTY = ("br", "mspace")  # without an end
 BOX = "marimo-callout-output"
+NO_HEADING = re.compile(r"<th\b[^>]*></th>")  # of a column that has none
 LINKS = ("http://", "https://")
 
 
@@ -86,7 +88,8 @@ class _Reader(HTMLParser):
             if kept:
                 self.html.append(f"</{kept}>")
         if not self.open:
-            self.found.append(Block(kept, "".join(self.html), "".join(self.words)))
+            html = NO_HEADING.sub("<td></td>", "".join(self.html))
+            self.found.append(Block(kept, html, "".join(self.words)))
             self.html, self.words = [], []
 
     def handle_data(self, data: str) -> None:

@@ -17,7 +17,7 @@ from scaling.questions.page import show
 
 FULL = 12.0  # lines of text that a slide holds
 LETTERS = 75.0  # of a line
-FIGURE = 7.0  # lines that a drawing takes
+FIGURE = 10.0  # lines that a drawing takes
 SHELL = resources.files("scaling.course.teaching") / "slides.html"
 
 
@@ -33,7 +33,7 @@ def deck(material: Material) -> str:
     """Return the slides of a lesson as an HTML file."""
     every = slides(material)
     sections = (
-        f'<section aria-label="{number} of {len(every)}"><h2>{escape(slide.title)}</h2>'
+        f'<section aria-label="{number} of {len(every)}"><h1>{escape(slide.title)}</h1>'
         f"<div>{''.join(slide.html)}</div></section>"
         for number, slide in enumerate(every, 1)
     )
@@ -104,7 +104,8 @@ def _lines(block: Block) -> float:
     if block.tag == "figure":
         return FIGURE
     if block.tag == "table":
-        return block.html.count("<tr")
+        rows = block.html.count("<tr")
+        return max(1.4 * rows if "<math" in block.html else rows, 1.3 * len(block.text) / LETTERS)
     return 1.0 + len(block.text) / LETTERS
 
 
