@@ -1,5 +1,8 @@
 """Prices of accelerators by the hour: a table of dated ranges, or what the reader states.
 
+A bought device is paid over the hours of its years, of which all are used; hosts, network and power
+are not in its price.
+
 default = median of the newest year's rows of the kind, each in the middle of its range and as heavy
 as the providers behind it; low and high = the ends of these rows
 """
@@ -16,7 +19,8 @@ from scaling.meshes.formula import Input
 from scaling.meshes.reading import package_toml, read
 
 PRICES = 1e-6, 1e6  # dollars that can be stated
-PriceKind = Literal["on-demand", "contract", "spot"]
+LIFE = 5 * 8766.0  # hours of the years over which a bought device is paid: aiinframap.com, 2026
+PriceKind = Literal["on-demand", "contract", "spot", "purchase"]
 KINDS = get_args(PriceKind)
 
 
@@ -26,7 +30,7 @@ class PriceRow:
 
     accelerator: str
     kind: str  # of KINDS
-    dollars: tuple[float, ...]  # one, or both ends of a range
+    dollars: tuple[float, ...]  # of an hour, or of a purchase; one, or both ends of a range
     date: str  # YYYY, YYYY-MM, or years
     source: str  # short name
     of: int = 1  # providers that it is the median of
@@ -37,9 +41,14 @@ class PriceRow:
         return max(map(int, re.findall(r"\d{4}", self.date)))
 
     @property
+    def hourly(self) -> tuple[float, ...]:
+        """Dollars of an hour: one, or both ends."""
+        return tuple(d / LIFE if self.kind == "purchase" else d for d in self.dollars)
+
+    @property
     def middle(self) -> float:
-        """Dollars in the middle of its range."""
-        return (min(self.dollars) + max(self.dollars)) / 2
+        """Dollars of an hour in the middle of its range."""
+        return (min(self.hourly) + max(self.hourly)) / 2
 
 
 @dataclass(frozen=True)
@@ -70,9 +79,10 @@ class Price:
         """`$2.95 ($1.99 to $10.8) for an hour of a device, on demand, 2026`."""
         if self.kind == "stated":
             return f"${self.default:g} for an hour of a device, as stated"
-        spread = f" (${self.low:g} to ${self.high:g})" if self.low < self.high else ""
+        spread = f" (${self.low:.3g} to ${self.high:.3g})" if self.low < self.high else ""
         how = f"{self.kind.replace('-', ' ')}, {self.date}"
-        return f"${self.default:g}{spread} for an hour of a device, {how}"
+        over = f" over {LIFE / 8766:g} years" * (self.kind == "purchase")
+        return f"${self.default:.4g}{spread} for an hour of a device, {how}{over}"
 
 
 @cache
@@ -115,7 +125,7 @@ def dollars_per_hour(
         f"{' to '.join(f'{d:g}' for d in row.dollars)} {table.sources[row.source]}, {row.date}"
         for row in rows
     )
-    ends = [dollars for row in rows for dollars in row.dollars]
+    ends = [dollars for row in rows for dollars in row.hourly]
     source = f"median of {kind.replace('-', ' ')} prices of {newest}: {'; '.join(texts)}"
     return Price(min(ends), _median(rows), max(ends), kind, str(newest), source)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import scaling as sc
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
-from scaling.profiles.prices import KINDS, dollars_per_hour, price_file
+from scaling.profiles.prices import KINDS, LIFE, dollars_per_hour, price_file
 from scaling.questions.answer import textbook
 from scaling.questions.budget.failures import Reliability, failure_answers
 from tests.scaling.questions.formulas import check
@@ -130,18 +130,19 @@ def test_a_price_is_the_median_of_the_newest_year_between_its_ends():
     assert found == {
         "on-demand": (1.99, 2.95, 10.8),  # as of 37 providers, who outweigh five lists
         "contract": (2.35, 2.35, 2.35),  # not those of 2024 and 2025
-        "spot": (1.25, 1.25, 1.25),
+        "spot": (0.8015, (0.8015 + 1.25) / 2, 1.25),
+        "purchase": (30_000 / LIFE,) * 3,
     }
     assert (
         dollars_per_hour(chip("dgx-h100")) == price["on-demand"]
         and price["on-demand"].date == "2026"
     )
-    assert dollars_per_hour(chip("rtx3090-10")) is None
+    assert dollars_per_hour(chip("mi250x-8")) is None
     with pytest.raises(InputError, match="nobody states such a price of tpu-v5e.*on-demand"):
         dollars_per_hour(chip("tpu-v5e"), "spot")
     money = sc.budget("llama3-8b", "1T", devices=64, mfu=0.4)["money"]
     assert money.low < float(money) < money.high
-    assert sc.budget("llama3-8b", "1T", "rtx3090-10", mfu=0.4)["money"].answer is None
+    assert sc.budget("llama3-8b", "1T", "mi250x-8", mfu=0.4)["money"].answer is None
 
 
 ONE = {"parameters": 1e9, "tokens": "1T"}
@@ -224,3 +225,10 @@ def test_samples_that_do_not_belong_together_are_refused(asked, what):
 
 def test_without_tokens_the_answer_is_what_holds_the_model():
     assert sc.budget(parameters="70B").answer == 9  # 700 GB among 80 GiB
+
+
+def test_a_bought_device_is_paid_over_its_years():
+    asked = {**LLAMA, "devices": 4096, "mfu": 0.45}
+    bought = sc.budget(**asked, price_kind="purchase")["money"]
+    share = float(sc.budget(**asked)["device hours"]) / (4096 * 5 * 8766)  # of five years of all
+    assert float(bought) == pytest.approx(4096 * 30_000 * share)
