@@ -1,4 +1,4 @@
-"""A cluster of one host from what `nvidia-smi topo -m` prints on it.
+"""A cluster of one host from what `nvidia-smi topo -m`, and `-p2p r` behind it, print on it.
 
     NV# everywhere, more than a GPU has links for    one NVSwitch
     NV# otherwise                                    links from GPU to GPU
@@ -15,7 +15,16 @@ from dataclasses import dataclass
 from itertools import product
 
 from scaling.meshes.accelerator import Accelerator
-from scaling.meshes.catalog.topology_text import ACROSS, BRIDGES, SAME_NODE, Matrix, read_matrix
+from scaling.meshes.catalog.topology_text import (
+    ACROSS,
+    BRIDGES,
+    OK,
+    SAME_NODE,
+    Matrix,
+    Peers,
+    read_matrix,
+    split_peers,
+)
 from scaling.meshes.cluster import Cluster, LinkSpec
 from scaling.meshes.errors import InputError
 from scaling.meshes.provenance import SourcedValue
@@ -58,13 +67,18 @@ def cluster_from_topology(text: str, accelerator: Accelerator) -> Cluster:
     """The host that the output of `nvidia-smi topo -m` describes.
 
     Args:
-        text: the output.
+        text: the output; that of `-p2p r` or `w` beside it says who has peer access.
         accelerator: its GPUs; the text does not name them.
 
     Raises:
         InputError: the text is not understood, contradicts itself, or does not fit the chip.
     """
-    ports, matrix = _ports(accelerator), read_matrix(text)
+    ports, (text, peers) = _ports(accelerator), split_peers(text)
+    matrix = read_matrix(text)
+    if peers is not None and peers.gpus != matrix.gpus:
+        raise InputError(
+            f"-p2p has {len(peers.gpus)} GPUs and -m has {len(matrix.gpus)}: paste both of one host"
+        )
     sockets = _sockets(matrix)
     # PXB, several bridges in a row, counts as one switch
     below_one = _groups(matrix.devices, lambda a, b: matrix.entries[a, b] in BRIDGES)
@@ -89,10 +103,18 @@ def cluster_from_topology(text: str, accelerator: Accelerator) -> Cluster:
         parts={kind: count for kind, count in parts.items() if count},
         links=(*nvlink, *_pcie_links(matrix, ports, sockets, switches), *_host_links(sockets)),
         layout=SourcedValue(len(matrix.gpus), NVIDIA_SMI.source, NVIDIA_SMI.date),
-        # the driver allows GeForce cards to reach each other over NVLink only
-        peer_access=linked or "GeForce" not in accelerator.title,
+        peer_access=_peer_access(matrix, peers, linked, accelerator),
         has_nvls=switched and (accelerator.compute_capability or 0) >= SHARP_CAPABILITY,
     )
+
+
+def _peer_access(
+    matrix: Matrix, peers: Peers | None, linked: bool, accelerator: Accelerator
+) -> bool:
+    """Whether GPUs that PCIe joins reach each other; as -p2p says, if it is given."""
+    if peers is None:  # the driver allows GeForce cards to reach each other over NVLink only
+        return linked or "GeForce" not in accelerator.title
+    return all(state == OK or matrix.nvlinks(*pair) for pair, state in peers.status.items())
 
 
 def _ports(accelerator: Accelerator) -> Ports:

@@ -1,4 +1,4 @@
-"""The matrix that `nvidia-smi topo -m` prints, read strictly.
+"""The matrices that `nvidia-smi topo -m` and `-p2p` print, read strictly.
 
             GPU0    GPU1    NIC0    CPU Affinity    NUMA Affinity
     GPU0     X      NV12    PXB     0-31            0
@@ -7,6 +7,13 @@
 
 An entry says how far apart two devices are, from NV# (NVLinks) over PIX, PXB (PCIe bridges), PHB,
 NODE (inside a NUMA node) to SYS (between NUMA nodes). What is not understood is an error.
+
+            GPU0    GPU1
+    GPU0     X      CNS
+    GPU1    CNS      X
+
+Of `-p2p` an entry says whether two GPUs may read (r) or write (w) each other's memory, or have
+NVLink between them (n). A line before it that holds `-p2p n` says so: the text itself does not.
 """
 
 import re
@@ -20,7 +27,18 @@ SELF, BRIDGES, SAME_NODE, ACROSS = "X", ("PIX", "PXB"), ("PHB", "NODE"), "SYS"
 ENTRIES = (SELF, *BRIDGES, *SAME_NODE, ACROSS)
 AFFINITIES = ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID")
 UNKNOWN = "N/A"
+# `nvidia-smi topo -p2p`, its own legend (driver 580, 2025)
+OK = "OK"
+REFUSED = {
+    "CNS": "chipset not supported",
+    "GNS": "GPU not supported",
+    "TNS": "topology not supported",
+    "NS": "not supported",
+    "DR": "disabled by regkey",
+    "U": "unknown",
+}
 
+MOST_NAMED = 6  # pairs in a sentence
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # nvidia-smi underlines its header
 _HEADING = re.compile(rf"{'|'.join(AFFINITIES)}|\S+")
 _GPU = re.compile(r"GPU[0-9]+")
@@ -46,6 +64,66 @@ class Matrix:
         """NVLinks between two devices."""
         match = _NVLINKS.fullmatch(self.entries[a, b])
         return int(match.group(1)) if match else 0
+
+
+@dataclass(frozen=True)
+class Peers:
+    """Which GPUs reach each other's memory."""
+
+    gpus: tuple[str, ...]
+    status: Mapping[tuple[str, str], str]  # OK, or why not; both orders of every pair
+
+    @property
+    def words(self) -> str:
+        """`no pair of 10 GPUs has peer access: chipset not supported (CNS)`."""
+        pairs = [pair for pair in self.status if pair[0] < pair[1]]
+        refused = [pair for pair in pairs if self.status[pair] != OK]
+        why = ", ".join(
+            f"{REFUSED[status]} ({status})"
+            for status in dict.fromkeys(map(self.status.get, refused))
+        )
+        if not refused:
+            return f"all {len(pairs)} pairs of {len(self.gpus)} GPUs have peer access"
+        if len(refused) == len(pairs):
+            return f"no pair of {len(self.gpus)} GPUs has peer access: {why}"
+        named = ", ".join(f"{a}-{b}" for a, b in refused[:MOST_NAMED])
+        more = ", ..." * (len(refused) > MOST_NAMED)
+        return f"{len(refused)} of {len(pairs)} pairs have no peer access: {why}: {named}{more}"
+
+
+def split_peers(text: str) -> tuple[str, Peers | None]:
+    """Return the text without the matrices of `-p2p`, and who has peer access by them.
+
+    Raises:
+        InputError: a row or an entry is not understood, or matrices contradict each other.
+    """
+    lines = [_COLOUR.sub("", line) for line in text.splitlines()]
+    kept, status, names, is_nvlink = list[str](), dict[tuple[str, str], str](), list[str](), False
+    at = 0
+    while at < len(lines):
+        cells = lines[at].split()
+        below = lines[at + 1].split()[1:] if at + 1 < len(lines) else []
+        known = {SELF, OK, *REFUSED}
+        if not (
+            cells[:1] == ["GPU0"] and all(map(_GPU.fullmatch, cells)) and {*below} & known - {SELF}
+        ):
+            is_nvlink = "-p2p n" in lines[at] or (is_nvlink and not lines[at].strip())
+            kept.append(lines[at])
+            at += 1
+            continue
+        for number in range(at + 1, at + 1 + len(cells)):
+            row = lines[number].split() if number < len(lines) else []
+            wrong = [entry for entry in row[1:] if entry not in known]
+            if len(row) != len(cells) + 1 or row[0] != cells[number - at - 1] or wrong:
+                raise InputError(
+                    f"line {number + 1}: {' '.join(row) or 'nothing'} is not the row of "
+                    f"{cells[number - at - 1]} with one of {', '.join((OK, *REFUSED))} for each GPU"
+                )
+            for column, entry in zip(cells, row[1:], strict=True):
+                if not is_nvlink and entry != SELF and status.get((row[0], column), OK) == OK:
+                    status[row[0], column] = entry
+        names, is_nvlink, at = cells, False, at + 1 + len(cells)
+    return "\n".join(kept), Peers(tuple(names), status) if status else None
 
 
 def read_matrix(text: str) -> Matrix:

@@ -11,6 +11,7 @@ from scaling.api.output_paths import check_outputs
 from scaling.cli.show import listed, show
 from scaling.meshes import catalog
 from scaling.meshes.catalog.topology import cluster_from_topology
+from scaling.meshes.catalog.topology_text import OK, split_peers
 from scaling.meshes.catalog.write import cluster_toml
 from scaling.meshes.errors import InputError, check_keys
 from scaling.meshes.reading import read_text
@@ -23,6 +24,8 @@ docs/clusters.md explains every key."""
 TO_COMPLETE = """Made from nvidia-smi topo -m, which names no speeds: replace what is assumed.
 For more than one host add a link with parts = ["nic", "leaf"], kind = "network" and the speed of
 a NIC in bytes/s, and a [fabric]; `scaling cluster check THIS_FILE` tells what is missing."""
+THROUGH_HOST = """What PCIe joins passes through host memory then: peer_access = false in a cluster file, as in
+`scaling cluster show rtx3090-10`. Pairs that have NVLink use it all the same."""
 
 
 def cluster(
@@ -44,7 +47,8 @@ def cluster(
         name: catalogue name or TOML file.
         nodes: number of hosts to show.
         overrides: a figure on top of the catalogue's, such as node_network_bandwidth=3200Gb/s.
-        topology: output of nvidia-smi topo -m; check writes the machine as a cluster file.
+        topology: output of nvidia-smi topo -m, and of -p2p r behind it; check writes the machine as
+            a cluster file, and of -p2p alone says who has peer access.
         accelerator: the GPUs of that machine, a catalogue name or TOML file.
         toml: show NAME as a complete cluster file, to start one of your own from.
         plot: show: write a picture of the chips and the levels of the network (.png or .svg).
@@ -54,6 +58,8 @@ def cluster(
         raise InputError("--toml prints a file: write scaling cluster show NAME --toml")
     if plot is not None and (action != "show" or toml):
         raise InputError("--plot draws a cluster: write scaling cluster show NAME --plot FILE")
+    if topology is not None and accelerator is None and (action, name) == ("check", None):
+        return _peers(topology, json)
     if topology is not None or accelerator is not None:
         if action != "check" or name is not None or topology is None or accelerator is None:
             raise InputError(
@@ -93,6 +99,24 @@ def _check(path: str, json: bool) -> int:
     for line in findings if wrong or not json else []:
         print(line, file=sys.stderr if wrong else sys.stdout)
     return 2 if wrong else 0
+
+
+def _peers(topology: Path, json: bool) -> int:
+    """Print who has peer access by the `nvidia-smi topo -p2p` in a file."""
+    _, peers = split_peers(read_text(topology))
+    if peers is None:
+        raise InputError(
+            f"{topology} has no matrix of `nvidia-smi topo -p2p r`; for one of `-m` name the GPUs "
+            "by --accelerator"
+        )
+    refused = any(state != OK for state in peers.status.values())
+    if json:
+        status = {f"{a}-{b}": state for (a, b), state in peers.status.items()}
+        print(json_text.dumps({"name": str(topology), "peer_access": not refused, "pairs": status}))
+        return 0
+    print(peers.words)
+    print(THROUGH_HOST if refused else "they reach each other directly: peer_access = true")
+    return 0
 
 
 def _from_topology(topology: Path, accelerator: str, json: bool) -> int:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from scaling.meshes import catalog
 from scaling.meshes.catalog.topology import cluster_from_topology
-from scaling.meshes.catalog.topology_text import read_matrix
+from scaling.meshes.catalog.topology_text import read_matrix, split_peers
 from scaling.meshes.catalog.write import cluster_toml
 from scaling.meshes.cluster import unreached_parts
 from scaling.meshes.errors import InputError
@@ -201,3 +201,57 @@ def test_a_written_topology_passes_the_check(tmp_path):
     path.write_text(cluster_toml(cluster, "Two lines\nof comment."), encoding="utf-8")
     assert catalog.check(path) == [] and catalog.load(path) == cluster
     assert path.read_text(encoding="utf-8").startswith("# Two lines\n# of comment.\nname = ")
+
+
+PEER_LEGEND = """
+Legend:
+
+  X    = Self
+  OK   = Status Ok
+  CNS  = Chipset not supported
+"""
+
+
+def peers(count, entry, tab="\t"):
+    """What `nvidia-smi topo -p2p` prints, with one entry, or that of a pair, everywhere."""
+    of = entry if callable(entry) else lambda i, j: entry
+    names = [f"GPU{i}" for i in range(count)]
+    rows = [
+        [f" {name}", *(of(i, j) if i != j else "X" for j in range(count))]
+        for i, name in enumerate(names)
+    ]
+    return "\n".join(tab.join(row) for row in [["", *names], *rows]) + "\n" + PEER_LEGEND
+
+
+@given(count=st.integers(2, 10), pair=st.tuples(st.integers(0, 9), st.integers(0, 9)))
+def test_peers_are_those_of_the_text(count, pair):
+    a, b = (i % count for i in pair)
+    entry = lambda i, j: "CNS" if {i, j} == {a, b} else "OK"
+    rest, found = split_peers("before\n" + peers(count, entry) + "after")
+    assert rest.startswith("before\n") and rest.endswith("after") and "GPU" not in rest
+    refused = {pair for pair, state in found.status.items() if state != "OK"}
+    assert refused == ({(f"GPU{a}", f"GPU{b}"), (f"GPU{b}", f"GPU{a}")} if a != b else set())
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["-p2p before -m", "-p2p behind -m"])
+@pytest.mark.parametrize("entry, expected", [("OK", True), ("CNS", False), ("GNS", False)])
+def test_p2p_decides_about_peer_access(entry, expected, first):
+    blocks = [
+        peers(4, entry),
+        topology([["X" if i == j else "PHB" for j in range(4)] for i in range(4)]),
+    ]
+    text = "\n\n".join(blocks if first else blocks[::-1])
+    made = cluster_from_topology(text, catalog.accelerator("rtx3090"))
+    assert made.peer_access == expected
+
+
+def test_nvlink_of_p2p_n_says_nothing_about_pcie():
+    text = "$ nvidia-smi topo -p2p n\n" + peers(4, "NS")
+    assert split_peers(text)[1] is None
+
+
+@pytest.mark.parametrize("entry", ["XXX", "NV4", ""])
+def test_an_unknown_entry_of_p2p_is_an_error(entry):
+    text = peers(3, lambda i, j: entry if (i, j) == (1, 2) else "OK")
+    with pytest.raises(InputError, match="is not the row of GPU1"):
+        split_peers(text)

@@ -139,3 +139,24 @@ def test_errors_of_left_out_chips_stand_beside_the_constants(name):
     assert any(row["kernel"].startswith("product bf16") for row in part.rows)
     for row in part.rows:
         assert 0 <= row["in range"] <= 1 <= row["n"] and row["median"] >= 0
+
+
+@pytest.mark.parametrize(
+    "name, whole", [("a100-sxm-40g", "7g"), ("h100-sxm", "7g"), ("rtx-pro-6000", "4g")]
+)
+def test_the_largest_instance_is_the_chip_and_smaller_ones_are_shares_of_it(name, whole):
+    chip, all_of_it, one = (sc.chip(name, mig=mig) for mig in (None, whole, "1g"))
+    assert float(all_of_it) == float(chip)
+    for part in ("peak bf16", "memory", "memory bandwidth"):
+        assert all_of_it[part].answer == chip[part].answer
+    slices = int(whole[0])
+    assert float(one["peak bf16"]) == pytest.approx(float(chip["peak bf16"]) / slices)
+    assert float(one["memory"]) * (slices + slices % 2) == float(chip["memory"])
+
+
+@pytest.mark.parametrize(
+    "name, mig", [("h100-sxm", "5g"), ("h100-sxm", "half"), ("t4", "1g"), ("mi300x", "1g")]
+)
+def test_instances_that_do_not_exist_are_refused(name, mig):
+    with pytest.raises(InputError):
+        sc.chip(name, mig=mig)

@@ -1,0 +1,45 @@
+"""An instance of a GPU that is divided (NVIDIA's MIG): its share of cores, memory and bandwidth.
+
+    3g of an H100    3/7 of the cores, 4/8 of memory and bandwidth
+
+NVIDIA Multi-Instance GPU User Guide, supported profiles (docs.nvidia.com/datacenter/tesla/
+mig-user-guide, 2026-11). Instances have no links to one another: nothing is trained over several.
+"""
+
+import re
+from dataclasses import replace
+
+from scaling.meshes.accelerator import Accelerator
+from scaling.meshes.errors import InputError
+
+# Compute slices of a GPU -> slices of an instance -> its share of memory, by compute capability.
+SEVEN = {1: 1 / 8, 2: 2 / 8, 3: 4 / 8, 4: 4 / 8, 7: 1.0}
+FOUR = {1: 1 / 4, 2: 2 / 4, 4: 1.0}
+SLICES = {8.0: (7, SEVEN), 9.0: (7, SEVEN), 10.0: (7, SEVEN), 10.3: (7, SEVEN), 12.0: (4, FOUR)}
+CUT = ("memory", "usable_memory", "memory_bandwidth", "l2_cache")
+
+
+def instance(chip: Accelerator, profile: str) -> Accelerator:
+    """Return the instance as a chip of its own: `3g`, or `3g.40gb` as NVIDIA writes it.
+
+    Raises:
+        InputError: the chip cannot be divided, or not so.
+    """
+    if chip.vendor != "NVIDIA" or chip.compute_capability not in SLICES:
+        raise InputError(f"--mig: {chip.name} cannot be divided; A100, H100, H200, B200 can")
+    whole, shares = SLICES[chip.compute_capability]
+    found = re.fullmatch(r"(\d)g(?:\.\d+gb)?", profile.strip().lower())
+    if found is None or int(found[1]) not in shares:
+        known = ", ".join(f"{slices}g" for slices in shares)
+        raise InputError(f"--mig {profile}: {chip.name} has instances of {known}")
+    slices, share = int(found[1]), shares[int(found[1])]
+    part = slices / whole
+    cut = {name: getattr(chip, name) for name in CUT}
+    cores = chip.cores and int(chip.cores * part)
+    return replace(
+        chip,
+        title=f"{chip.title}, MIG {slices}g",
+        peaks={dtype: rate * part for dtype, rate in chip.peaks.items()},
+        cores=cores,
+        **{name: value and type(value)(value * share) for name, value in cut.items()},
+    )
