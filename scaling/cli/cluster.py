@@ -24,8 +24,8 @@ docs/clusters.md explains every key."""
 TO_COMPLETE = """Made from nvidia-smi topo -m, which names no speeds: replace what is assumed.
 For more than one host add a link with parts = ["nic", "leaf"], kind = "network" and the speed of
 a NIC in bytes/s, and a [fabric]; `scaling cluster check THIS_FILE` tells what is missing."""
-THROUGH_HOST = """What PCIe joins passes through host memory then: peer_access = false in a cluster file, as in
-`scaling cluster show rtx3090-10`. Pairs that have NVLink use it all the same."""
+THROUGH_HOST = """What PCIe joins passes through host memory then: peer_access = false in a file, as
+`scaling cluster show rtx3090-10` has it. Pairs that have NVLink use it all the same."""
 
 
 def cluster(
