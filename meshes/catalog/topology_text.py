@@ -78,10 +78,8 @@ class Peers:
         """`no pair of 10 GPUs has peer access: chipset not supported (CNS)`."""
         pairs = [pair for pair in self.status if pair[0] < pair[1]]
         refused = [pair for pair in pairs if self.status[pair] != OK]
-        why = ", ".join(
-            f"{REFUSED[status]} ({status})"
-            for status in dict.fromkeys(map(self.status.get, refused))
-        )
+        states = dict.fromkeys(self.status[pair] for pair in refused)
+        why = ", ".join(f"{REFUSED[state]} ({state})" for state in states)
         if not refused:
             return f"all {len(pairs)} pairs of {len(self.gpus)} GPUs have peer access"
         if len(refused) == len(pairs):
