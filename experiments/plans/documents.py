@@ -11,6 +11,8 @@ The documents are named by what they are about; only their numbers and claims ar
     p5e          support case: Qwen3-0.6B on four nodes of A100 and of AWS P5e
     gpu_guide    guide to GPU hardware for AI, with prices and memory
     gpu_chapter  Korean summary of the chapter on GPUs of "How to Scale Your Model"
+
+and `published`, the trainings of NVIDIA and DeepSeek that the last of them cites.
 """
 
 import re
@@ -21,6 +23,7 @@ from typing import Any
 
 import scaling as sc
 from experiments.plans.measured import DDP, P5E, QWEN, QWEN_BATCH, Row, cards, epoch, epochs, qwen
+from experiments.plans.published_runs import Published, deepseek, gpts
 from scaling.meshes import catalog
 from scaling.meshes.units import format_memory, format_time, percent, three_digits
 from scaling.planning.result import Plan
@@ -349,12 +352,36 @@ def gpu_chapter() -> Figures:
     }
 
 
+def published() -> Figures:
+    """Trainings of NVIDIA and DeepSeek, as published and as priced."""
+    tables: dict[str, str] = {}
+    for name in ("narayanan", "megatron"):
+        runs = list(gpts(name))
+        tables[name] = markdown(map(_published_row, runs))
+        errors = [run.error for run in runs]
+        sizes = sorted(map(abs, errors))
+        tables[f"{name}_errors"] = (
+            f"{median(errors):+.0%}, {median(sizes):.0%}, {min(errors):+.0%}, {max(errors):+.0%}"
+        )
+        tables[f"{name}_near"] = f"{sum(size <= 0.1 for size in sizes)} / {len(sizes)}"
+    one = deepseek()
+    return tables | {"deepseek": markdown([_published_row(one)]), "miss": f"{one.error:+.0%}"}
+
+
+def _published_row(run: Published) -> tuple[str, ...]:
+    fits = "" if run.fits else " (!)"
+    memory = f"{format_memory(run.memory)}{fits}"
+    times = format_time(run.measured), format_time(run.predicted), f"{run.error:+.0%}"
+    return (run.name, f"{run.devices:,}", f"`{run.mesh}`", *times, memory, run.chosen)
+
+
 DOCUMENTS: Mapping[str, Callable[[], Figures]] = {
     "rtx3090": rtx3090,
     "epochs": epochs_page,
     "p5e": p5e,
     "gpu_guide": gpu_guide,
     "gpu_chapter": gpu_chapter,
+    "published": published,
 }
 
 

@@ -1,20 +1,22 @@
 """Trainings at scale that others published, priced as they were laid out.
 
-    A100    Narayanan et al. 2021, arXiv 2104.04473, table 1: 2,048 tokens, recomputed in full, 16 bits
+    A100    Narayanan et al. 2021, arXiv 2104.04473, table 1: 2,048 tokens, all recomputed, 16 bits
     H100    NVIDIA/Megatron-LM, README, table of weak scaling (2024): 4,096 tokens, 48 copies
     H800    DeepSeek-V3, arXiv 2412.19437: 180,000 hours of a GPU for 10^12 tokens, fp8
 
-A rate of a GPU becomes the seconds of a step by the FLOPs that its source counts. What a source does
-not state (microbatches, virtual stages; remat and ZeRO stage of the second table) the planner
-chooses: so the time is that of the best run with that mesh.
+A rate of a GPU becomes the seconds of a step by the FLOPs that its source counts. What a source
+does not state (sequences of a microbatch, virtual stages) is what makes the step shortest. The
+software of 2021 hides no communication: it is priced as Megatron-DeepSpeed (scaling/analytic).
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import lcm
 from typing import Any
 
 import scaling as sc
 from scaling.meshes.errors import InputError
+from scaling.meshes.rules import divisors
 
 # Billions of parameters, heads, width, layers, tensor, stages, GPUs, sequences, TFLOP/s of a GPU
 NARAYANAN = (
@@ -40,99 +42,125 @@ MEGATRON = (
     (314, 128, 16384, 96, 8, 8, 3072, 1536, 474.4),
     (462, 144, 18432, 112, 8, 16, 6144, 3072, 459.9),
 )
-SHARDED = 16  # of the 48 copies of the second table
+SHARDED = 16  # of the 48 copies of the second table: fsdp has to divide the width
+SEQUENCES = (1, 2, 4, 8)  # of a microbatch, tried
+MOST_VIRTUAL = 12  # stages of a device, tried
 
 
 @dataclass(frozen=True)
 class Published:
-    """One published run, and what it takes by the plan."""
+    """One published run beside its price."""
 
     name: str
     devices: int
     mesh: str
     measured: float  # s of a step
-    predicted: float | None  # s; None: nothing fits
-    why: str = ""  # nothing fits, or what the planner chose
+    predicted: float
+    memory: float  # bytes of a device, by our account
+    fits: bool
+    chosen: str  # what the source does not state
 
     @property
-    def error(self) -> float | None:
+    def error(self) -> float:
         """Predicted over measured, less one."""
-        return None if self.predicted is None else self.predicted / self.measured - 1
+        return self.predicted / self.measured - 1
 
 
 def gpts(table: str) -> Iterator[Published]:
     """Yield the runs of "narayanan" or "megatron"."""
     old = table == "narayanan"
     rows, seq, vocab = (NARAYANAN, 2048, 51_200) if old else (MEGATRON, 4096, 131_072)
-    cluster, fixed = ("dgx-a100", {"remat": "full"}) if old else ("dgx-h100", {})
     for billions, heads, width, layers, tensor, stages, gpus, batch, rate in rows:
         # 96 with the forward pass again, 72 without; of attention all scores
-        passes = 96 if old else 72
         head = vocab / ((16 if old else 12) * layers * width)
-        flops = passes * batch * seq * layers * width**2 * (1 + seq / (6 * width) + head)
-        model = {
-            **{"vocab_size": vocab, "d_model": width, "n_layers": layers, "n_heads": heads},
-            **{"d_ff": 4 * width, "mlp": "gelu", "norm": "layernorm", "positions": "learned"},
-            **{"tied_embeddings": True, "bias": True},
-        }
-        run = {
-            **{"name": f"{billions:g}B", "model": model, "software": "megatron"},
-            **({"attention": "unfused"} if old else {}),  # FlashAttention is of 2022
-            **{"batch": {"global_batch": batch, "seq_len": seq}},
-            **{"precision": {"compute": "fp16" if old else "bf16"}},
-        }
-        # the second table has the distributed optimizer; fsdp has to divide the width
+        flops = (96 if old else 72) * batch * seq * layers * width**2
+        measured = flops * (1 + seq / (6 * width) + head) / (gpus * rate * 1e12)
+        # stages and tensor share out a sequence here: a longer one is priced, and its time cut
+        longer = -(-seq // lcm(stages, tensor)) * lcm(stages, tensor)
         copies = gpus // (tensor * stages)
         copy = f"data={copies}" if old else f"data={copies // SHARDED},fsdp={SHARDED}"
+        settings = {
+            **{"model.vocab_size": vocab, "model.d_model": width, "model.n_layers": layers},
+            **{"model.n_heads": heads, "model.d_ff": 4 * width, "model.mlp": "gelu"},
+            **{"model.norm": "layernorm", "model.positions": "learned", "model.bias": True},
+            **{"model.tied_embeddings": True, "batch.global_batch": batch},
+            **{"batch.seq_len": longer, "remat": "full" if old else "none"},
+            **{"software": "deepspeed" if old else "megatron"},
+            **{"precision.compute": "fp16" if old else "bf16"},
+            # FlashAttention is of 2022; the second table has the distributed optimizer
+            **({"attention": "unfused"} if old else {"sharding.zero_stage": 1}),
+        }
         mesh = f"stage={stages},{copy},tensor={tensor}"
-        measured = flops / (gpus * rate * 1e12)
-        yield _planned(f"{billions:g}B", run, cluster, gpus, mesh, measured, fixed)
+        name, cluster = f"{billions:g}B", "dgx-a100" if old else "dgx-h100"
+        limits = batch // copies, layers // stages
+        yield _fastest(
+            name, "custom", settings, cluster, gpus, mesh, measured, seq / longer, limits
+        )
 
 
 def deepseek() -> Published:
-    """DeepSeek-V3 on 2,048 H800: 16 stages, 64 ways of experts over 8 nodes, ZeRO-1."""
-    measured = 15_360 * 4096 / 1e12 * 180_000 * 3600 / 2048
-    settings = {"batch.global_batch": 15_360, "batch.seq_len": 4096, "software": "megatron"}
-    settings |= {"precision.compute": "fp8", "pipeline.schedule": "zero_bubble"}
-    run: Any = sc.load_run("deepseek-v3", set=settings)
-    link = {"link_bandwidth": "200GB/s"}  # of H800: 400 GB/s, both directions
-    mesh = "stage=16,data=2,expert=64"
-    return _planned("DeepSeek-V3", run, "dgx-h100", 2048, mesh, measured, {}, link)
+    """Return DeepSeek-V3 on 2,048 H800: 16 stages, experts over 64 GPUs of 8 nodes, ZeRO-1.
+
+    Priced with 64 layers, not 61, as its fullest stage has four.
+    """
+    batch, seq = 15_360, 4096
+    measured = batch * seq / 1e12 * 180_000 * 3600 / 2048
+    settings = {
+        **{"batch.global_batch": batch, "batch.seq_len": seq, "software": "megatron"},
+        **{"precision.compute": "fp8", "pipeline.schedule": "zero_bubble", "remat": "none"},
+        **{"model.n_layers": 64, "sharding.zero_stage": 1},
+    }
+    mesh, limits = "stage=16,data=2,expert=64", (batch // 128, 1)
+    return _fastest(
+        "DeepSeek-V3", "deepseek-v3", settings, "dgx-h100", 2048, mesh, measured, 1.0, limits
+    )
 
 
-def _planned(
+def _fastest(
     name: str,
-    run: Any,
+    recipe: str,
+    settings: dict[str, Any],
     cluster: str,
     gpus: int,
     mesh: str,
     measured: float,
-    fixed: dict[str, Any],
-    overrides: dict[str, str] | None = None,
+    share: float,
+    limits: tuple[int, int],
 ) -> Published:
-    try:
-        found = sc.plan(
-            run,
-            cluster,
-            max(1, gpus // 8),
-            mesh,
-            fixed=fixed,
-            wide=True,
-            top=1,
-            overrides=overrides,
-        )
-    except InputError as error:
-        return Published(name, gpus, mesh, measured, None, str(error))
-    if found.best is None:
-        return Published(name, gpus, mesh, measured, None, found.error or "nothing fits")
-    return Published(
-        name, gpus, mesh, measured, float(found.best.step_time), _chosen(found.best.run)
+    """The shortest step over what is not stated.
+
+    `share` of the time is that of the sequence as it was; `limits` are the sequences of a copy of
+    the model and the layers of a stage.
+    """
+    of_copy, layers = limits
+    stages = int(mesh.partition(",")[0].removeprefix("stage="))
+    found = []
+    for sequences in (n for n in SEQUENCES if of_copy % n == 0):
+        for virtual in divisors(layers) if stages > 1 else [1]:
+            if virtual > MOST_VIRTUAL:
+                continue
+            more: dict[str, Any] = {"batch.microbatches": of_copy // sequences}
+            if virtual > 1:
+                more |= {"pipeline.schedule": "interleaved", "pipeline.virtual_stages": virtual}
+            link = {"link_bandwidth": "200GB/s"} if recipe == "deepseek-v3" else None  # of an H800
+            try:
+                p = sc.predict(
+                    recipe,
+                    cluster,
+                    gpus // 8,
+                    mesh,
+                    "analytic",
+                    set=settings | more,
+                    overrides=link,
+                )
+            except InputError:  # no such pipeline
+                continue
+            words = f"{sequences} a microbatch" + f", {virtual} virtual stages" * (virtual > 1)
+            memory = p.memory
+            one = (memory.fits, float(p.step_time) * share, float(memory.peak), words)
+            found.append((0 if memory.fits else sequences, one))
+    # where nothing fits by our account, the smallest microbatch; it did run
+    _, (fits, time, memory, words) = min(
+        found, key=lambda each: (not each[1][0], each[0], each[1][1])
     )
-
-
-def _chosen(run: Any) -> str:
-    """What the planner chose, in a few words."""
-    virtual = run.pipeline.virtual_stages
-    more = f", {virtual} virtual stages" if virtual > 1 else ""
-    zero = f", ZeRO-{run.sharding.zero_stage}" if run.mesh.fsdp > 1 else ""
-    return f"{run.batch.microbatches} microbatches, remat {run.remat}{zero}{more}"
+    return Published(name, gpus, mesh, measured, time, memory, fits, words)
