@@ -156,11 +156,11 @@ def _fastest(
             except InputError:  # no such pipeline
                 continue
             words = f"{sequences} a microbatch" + f", {virtual} virtual stages" * (virtual > 1)
-            memory = p.memory
-            one = (memory.fits, float(p.step_time) * share, float(memory.peak), words)
-            found.append((0 if memory.fits else sequences, one))
-    # where nothing fits by our account, the smallest microbatch; it did run
-    _, (fits, time, memory, words) = min(
-        found, key=lambda each: (not each[1][0], each[0], each[1][1])
-    )
-    return Published(name, gpus, mesh, measured, time, memory, fits, words)
+            one = Published(
+                *(name, gpus, mesh, measured, float(p.step_time) * share, float(p.memory.peak)),
+                fits=bool(p.memory.fits),
+                chosen=words,
+            )
+            # where nothing fits by our account, the smallest microbatch; it did run
+            found.append((not one.fits, 0 if one.fits else sequences, one.predicted, words, one))
+    return min(found)[-1]
