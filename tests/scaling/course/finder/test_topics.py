@@ -1,6 +1,7 @@
 """The index of the guide: what it names is there, and its commands run."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from scaling.meshes.errors import InputError
 
 DOCS = Path(__file__).parents[4] / "docs"
 LINES = [line.partition(" :: ")[0] for t in topics() for line in (*t.commands, *t.others)]
+CLASSES = re.findall(r"^\|[^|]*\| `scaling (.*?)` \|", (DOCS / "questions.md").read_text(), re.M)
 FAST = ("chip", "count", "cluster", "array")  # commands that take a tenth of a second
 
 
@@ -42,10 +44,8 @@ def test_a_topic_is_the_first_that_its_title_finds_and_among_those_of_its_words(
         assert topic in find(word).topics
 
 
-@pytest.mark.parametrize("line", dict.fromkeys(LINES))
+@pytest.mark.parametrize("line", dict.fromkeys([*LINES, *CLASSES]))
 def test_every_command_is_one(line):
-    import shlex
-
     assert parse(shlex.split(line)) is not None
 
 
@@ -59,10 +59,8 @@ def test_examples_are_computed_when_they_are_shown(topic):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("line", dict.fromkeys(LINES))
+@pytest.mark.parametrize("line", dict.fromkeys([*LINES, *CLASSES]))
 def test_every_command_runs(line, capsys):
-    import shlex
-
     assert main(shlex.split(line)) == 0
     assert capsys.readouterr().out
 
