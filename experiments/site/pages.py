@@ -16,9 +16,8 @@ from pathlib import Path
 
 from experiments.site.runtime import CDN, hosts_of
 from scaling.course.lessons.index import Lesson
-from scaling.course.web.pages import WRITTEN, Place, kind_of
+from scaling.course.web.pages import FILES, Place, kind_of, written
 from scaling.course.web.server import PAGES
-from scaling.course.web.texts import ENGLISH
 
 ROOT = Path(__file__).parents[2]
 WHEEL = 'WHEEL = "scaling.whl"'  # in pyodide.js
@@ -51,8 +50,9 @@ def write_pages(out: Path, wheel: Path, runtime: Path | None = None) -> None:
     """
     shutil.copytree(PAGES, out, dirs_exist_ok=True)
     place = place_of(runtime)
-    for name, written in WRITTEN.items():
-        (out / name).write_text(written(place), encoding="utf-8")
+    for name in FILES:
+        (out / name).parent.mkdir(exist_ok=True)
+        (out / name).write_text(written(name, place), encoding="utf-8")
     script, folder = out / "pyodide.js", CDN
     if runtime is not None:
         shutil.copytree(runtime, out / "pyodide")
@@ -63,10 +63,10 @@ def write_pages(out: Path, wheel: Path, runtime: Path | None = None) -> None:
     script.write_text(text.replace(FROM, f'FROM = "{folder}"'), encoding="utf-8")
 
 
-def links(lesson: Lesson) -> str:
+def links(lesson: Lesson, place: Place) -> str:
     """Return the forms that a lesson has in the site, as links."""
     name, label = lesson.file.stem, f"{kind_of(lesson)} {lesson.number}"
     return " ".join(
-        f'<a href="lessons/{name}{end}" aria-label="{word} {label}">{word}</a>'
-        for end, word in ((end, ENGLISH[f"lessons.{form}"]) for end, form in FORMS.items())
+        f'<a href="{place.up}lessons/{name}{end}" aria-label="{word} {label}">{word}</a>'
+        for end, word in ((end, place.texts[f"lessons.{form}"]) for end, form in FORMS.items())
     )

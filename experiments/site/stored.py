@@ -18,8 +18,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from scaling.course.language import speaking
 from scaling.course.quizzes.quiz import Quiz
-from scaling.course.web.ask import ask, one_quiz
+from scaling.course.web.ask import all_quizzes, ask, one_quiz
+from scaling.course.web.pages import OTHERS
+from scaling.course.web.search import all_entries
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("scaling", "models", "meshes", "experiments/site")
@@ -41,11 +44,21 @@ def write_small(out: Path, of: Sequence[Quiz], more: Iterable[dict[str, str]] = 
     Args:
         more: entries of the search besides those of the course.
     """
-    answers = {quiz.id: one_quiz({"id": quiz.id}) for quiz in of}
-    found = {name: asked(name) for name in ("quizzes", "programs", "sweeps")}
-    found |= {"answers": answers, "search": [*asked("search"), *more]}
-    for name, value in found.items():
-        keep(out / "stored" / f"{name}.js", name, value)
+    for name in ("programs", "sweeps"):
+        keep(out / "stored" / f"{name}.js", name, asked(name))
+    documents = list(more)
+    for spoken in ("en", *OTHERS):
+        folder = out if spoken == "en" else out / spoken
+        up = "" if spoken == "en" else "../"
+        with speaking(spoken):
+            answers = {quiz.id: one_quiz({"id": quiz.id}) for quiz in of}
+            found = [*all_entries({}), *({**d, "address": up + d["address"]} for d in documents)]
+            for name, value in (
+                ("answers", answers),
+                ("quizzes", all_quizzes({})),
+                ("search", found),
+            ):
+                keep(folder / "stored" / f"{name}.js", name, value)
 
 
 def write_steps(out: Path, keys: Sequence[str], cache: Path) -> None:

@@ -35,8 +35,10 @@ class Lesson:
         text = self.file.read_text(encoding="utf-8")
         text = text.replace(f'. {self.title}")', f'. {t(self.title)}")', 1)
         names = {*KNOWN, *RUNGS}  # which others look up, and show in the language that is spoken
-        found = catalogue(language())
-        return translated(text, {name: found[name] for name in found if name not in names})
+        said = catalogue(language()).items()
+        return translated(
+            text, {key: other for key, other in said if " " in key and key not in names}
+        )
 
 
 def lessons() -> tuple[Lesson, ...]:

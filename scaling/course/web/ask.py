@@ -1,6 +1,6 @@
 """What a page may ask: JSON in, JSON out, the same from a server and in a browser's own Python.
 
-    ask('{"what": "quiz", "with": {"id": "gpu-q2.3"}}') -> '{"answer": {...}}'
+    ask('{"what": "quiz", "with": {"id": "gpu-q2.3"}, "lang": "ko"}') -> '{"answer": {...}}'
 
 A question that cannot be answered as it stands has an error: '{"error": "one clear message"}'. A
 site brings the answers to all questions but those of changed figures (`experiments.site`).
@@ -12,6 +12,7 @@ from pkgutil import resolve_name
 from textwrap import shorten
 from typing import Any
 
+from scaling.course.language import speaking, t
 from scaling.course.quizzes.answered import LONGEST
 from scaling.course.quizzes.common_mistakes import FAR, NEAR, possible_mistakes
 from scaling.course.quizzes.quiz import QuizAnswer, compute, find, formulas, quizzes
@@ -27,8 +28,8 @@ def all_quizzes(given: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
         {
             **{"id": quiz.id, "chapter": quiz.chapter, "section": quiz.section},
-            "question": quiz.question,
-            "numbers": [{"name": answer.name, "unit": answer.unit} for answer in quiz.answers],
+            "question": t(quiz.question),
+            "numbers": [{"name": t(answer.name), "unit": answer.unit} for answer in quiz.answers],
         }
         for quiz in quizzes()
     ]
@@ -49,7 +50,8 @@ def one_quiz(given: Mapping[str, Any]) -> dict[str, Any]:
     check_keys(given, ("id",), "quiz")
     quiz = find(shorten(str(given.get("id", "")), LONGEST))
     return {
-        **{"id": quiz.id, "note": quiz.note, "near": NEAR, "far": FAR},
+        **{"id": quiz.id, "note": quiz.note and t(quiz.note), "near": NEAR},
+        "far": [(least, t(by)) for least, by in FAR],
         "numbers": [_number(answer) for answer in quiz.answers],
     }
 
@@ -57,8 +59,8 @@ def one_quiz(given: Mapping[str, Any]) -> dict[str, Any]:
 def _number(answer: QuizAnswer) -> dict[str, Any]:
     ours, book = compute(answer), answer.book
     return {
-        **{"name": answer.name, "answer": ours, "tolerance": answer.tolerance},
-        **{"shown": show(ours, answer.unit), "reason": answer.reason},
+        **{"name": t(answer.name), "answer": ours, "tolerance": answer.tolerance},
+        **{"shown": show(ours, answer.unit), "reason": answer.reason and t(answer.reason)},
         "book_shown": None if book is None else show(book, answer.unit),
         "commands": [f"scaling {command}" for command in answer.commands],
         "formulas": formulas(answer),
@@ -85,21 +87,22 @@ FORM = '{"what": NAME, "with": {...}}'
 def ask(request: str) -> str:
     """Return the answer to a question, or the error that bad input has, as JSON."""
     try:
-        what, given = _question(request)
-        return json.dumps({"answer": resolve_name(ANSWERS[what])(given)}, allow_nan=False)
+        what, given, spoken = _question(request)
+        with speaking(spoken):
+            return json.dumps({"answer": resolve_name(ANSWERS[what])(given)}, allow_nan=False)
     except InputError as error:
         return json.dumps({"error": str(error)})
 
 
-def _question(request: str) -> tuple[str, Mapping[str, Any]]:
-    """Return the name of what is asked and what goes with it."""
+def _question(request: str) -> tuple[str, Mapping[str, Any], str]:
+    """Return the name of what is asked, what goes with it, and the language of the answer."""
     question = parse_json(request, "the question")
     if not isinstance(question, dict) or not isinstance(question.get("what"), str):
         raise InputError(f"a question is written {FORM}")
-    check_keys(question, ("what", "with"), "the question")
+    check_keys(question, ("what", "with", "lang"), "the question")
     what, given = question["what"], question.get("with", {})
     if what not in ANSWERS:
         raise InputError(f"nothing answers {what[:80]!r}; {nearest(what[:80], ANSWERS)}")
     if not isinstance(given, dict):
         raise InputError(f"what goes with {what!r} is a table of keys: {FORM}")
-    return what, given
+    return what, given, str(question.get("lang", "en"))

@@ -6,11 +6,12 @@ documents lie beside it. Scripts are plain ones, which run in a page that is ope
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from html import escape
 from pathlib import Path
 
+from scaling.course.language import LANGUAGES, language, speaking, t
 from scaling.course.lessons.index import Lesson, labs, lessons
 from scaling.course.puzzles.puzzle import Puzzle, puzzles
 from scaling.course.quizzes.quiz import quizzes
@@ -36,7 +37,7 @@ def kind_of(one: Lesson) -> str:
     return one.file.stem.partition("_")[0]
 
 
-def by_command(one: Lesson) -> str:
+def by_command(one: Lesson, place: "Place") -> str:
     """Return the command that opens a lesson, as HTML."""
     return f"<code>scaling learn {kind_of(one)} {one.number}</code>"
 
@@ -50,13 +51,15 @@ class Place:
         links: how a lesson is opened, as HTML.
         hosts: page -> the hosts that it loads from.
         language: of the texts, as HTML names it.
+        up: from the page's folder to that of scripts and styles.
     """
 
     is_site: bool = False
-    links: Callable[[Lesson], str] = by_command
+    links: Callable[[Lesson, "Place"], str] = by_command
     hosts: Mapping[str, Sequence[str]] = field(default_factory=dict)
     language: str = "en"
     texts: Mapping[str, str] = field(default_factory=lambda: ENGLISH)
+    up: str = ""
 
 
 SERVER = Place()
@@ -88,8 +91,8 @@ def lessons_page(place: Place = SERVER) -> str:
     text = f'<h1>{{{{lessons.title}}}}</h1><p class="lead">{{{{lessons.lead}}}}</p>\n{note}'
     for name, found in (("lessons", lessons()), ("labs", labs())):
         rows = (
-            f'<tr id="{one.file.stem}"><td>{one.number}. {escape(one.title)}</td>'
-            f"<td>{place.links(one)}</td></tr>\n"
+            f'<tr id="{one.file.stem}"><td>{one.number}. {escape(t(one.title))}</td>'
+            f"<td>{place.links(one, place)}</td></tr>\n"
             for one in found
         )
         text += f'<h2 id="{name}">{{{{lessons.{name}}}}}</h2>\n'
@@ -111,11 +114,11 @@ def _puzzle(puzzle: Puzzle, texts: Mapping[str, str]) -> str:
     goals = escape(", ".join(map(str, puzzle.goals)))
     number, lesson = puzzle.number, page_text("{{puzzles.lesson}}", texts, number=puzzle.lesson)
     return page_text(
-        f'<article id="puzzle-{number}"><h2>{number}. {escape(puzzle.title)}</h2>\n'
-        f"<p>{escape(puzzle.story.strip())}</p>\n"
+        f'<article id="puzzle-{number}"><h2>{number}. {escape(t(puzzle.title))}</h2>\n'
+        f"<p>{escape(t(puzzle.story).strip())}</p>\n"
         f"<dl><dt>{{{{puzzles.goal}}}}</dt><dd>{goals}</dd>"
         f"<dt>{{{{puzzles.may}}}}</dt><dd>{may}</dd></dl>\n"
-        f"<details><summary>{{{{puzzles.hint}}}}</summary><p>{escape(puzzle.hint)}</p></details>\n"
+        f"<details><summary>{{{{puzzles.hint}}}}</summary><p>{escape(t(puzzle.hint))}</p></details>\n"
         f'<p class="small">{lesson}. {{{{puzzles.how}}}}</p></article>\n',
         texts,
         number=number,
@@ -134,29 +137,37 @@ def frame(name: str, body: str, place: Place = SERVER, up: str = "", title: str 
     links = "\n".join(
         f'  <a href="{up}{one}.html"{current[one]}>{{{{all.{one}}}}}</a>' for one in LISTED
     )
-    docs = f'\n  <a href="{up}docs/index.html">{{{{all.docs}}}}</a>' if place.is_site else ""
+    assets = up + place.up
+    docs = f'\n  <a href="{assets}docs/index.html">{{{{all.docs}}}}</a>' if place.is_site else ""
+    other = f"ko/{name}" if place.language == "en" else f"../{name}"
+    switch = f'\n  <a href="{up}{other}.html" class="language">{{{{all.language}}}}</a>'
+    if name not in ("index", *LISTED) or up:
+        switch = ""
     title = title or ("scaling" if name == "index" else f"{{{{{name}.title}}}} - scaling")
     styles = "".join(
-        f'\n  <link rel="stylesheet" href="{up}{file}">'
+        f'\n  <link rel="stylesheet" href="{assets}{file}">'
         for file in ("style.css", *STYLES.get(name, ()))
     )
     scripts = "".join(
-        f'\n  <script defer src="{up}{file}"></script>' for file in SCRIPTS.get(name, ())
+        f'\n  <script defer src="{up if file in WRITTEN else assets}{file}"></script>'
+        for file in SCRIPTS.get(name, ())
     )
     width = ' class="wide"' if name in WIDE else ""
+    from_up = f' data-up="{place.up}"' if place.up else ""
+    backend = "pyodide" if place.is_site else "server"
     head = f"""<!doctype html>
-<html lang="{place.language}" data-backend="{"pyodide" if place.is_site else "server"}">
+<html lang="{place.language}" data-backend="{backend}"{from_up}>
 <head>
   <meta charset="utf-8">
   <meta name="viewport" content="width=device-width, initial-scale=1">
   <title>{title}</title>
-  <link rel="icon" href="{up}icon.svg">{styles}{scripts}
+  <link rel="icon" href="{assets}icon.svg">{styles}{scripts}
 </head>
 <body{width}>
 <a class="skip" href="#main">{{{{all.skip}}}}</a>
 <header><nav class="top" aria-label="{{{{all.pages}}}}">
   <a href="{up}index.html"{current["index"]}>scaling</a>
-{links}{docs}
+{links}{docs}{switch}
 </nav></header>
 """
     foot = f"<footer><p>{_loads(name, place)}</p></footer>\n</body>\n</html>\n"
@@ -189,3 +200,14 @@ WRITTEN: Mapping[str, Callable[[Place], str]] = {  # file -> what it holds
     "glossary.html": glossary_page,
     "texts.js": texts_script,
 }
+OTHERS = [name for name in LANGUAGES if name != "en"]  # each has all pages in a folder of its name
+FILES = [*WRITTEN, *(f"{other}/{name}" for other in OTHERS for name in WRITTEN)]
+
+
+def written(file: str, place: Place = SERVER) -> str:
+    """Return what one of FILES holds: `quizzes.html`, in Korean `ko/quizzes.html`."""
+    folder, _, name = file.rpartition("/")
+    with speaking(folder or "en"):
+        texts = {key: t(text) for key, text in ENGLISH.items()}
+        up = "../" if folder else ""
+        return WRITTEN[name](replace(place, language=language(), texts=texts, up=up))

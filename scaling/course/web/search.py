@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from scaling.course.finder.topics import topics
+from scaling.course.language import t
 from scaling.course.lessons.index import labs, lessons
 from scaling.course.puzzles.puzzle import puzzles
 from scaling.course.quizzes.quiz import quizzes
@@ -24,14 +25,14 @@ def all_entries(given: Mapping[str, Any]) -> list[dict[str, str]]:
 
 def _entries() -> Iterator[dict[str, str]]:
     for one in (*lessons(), *labs()):
-        text = " ".join(TEXT.findall(one.file.read_text(encoding="utf-8")))
+        text = " ".join(TEXT.findall(one.source))
         place = f"lessons.html#{one.file.stem}"
-        yield entry(kind_of(one), f"{one.number}. {one.title}", place, text)
+        yield entry(kind_of(one), f"{one.number}. {t(one.title)}", place, text)
     for quiz in quizzes():
-        yield entry("quiz", quiz.section, f"quizzes.html#{quiz.id}", quiz.question)
+        yield entry("quiz", quiz.section, f"quizzes.html#{quiz.id}", t(quiz.question))
     for puzzle in puzzles():
-        place, text = f"puzzles.html#puzzle-{puzzle.number}", f"{puzzle.story} {puzzle.hint}"
-        yield entry("puzzle", f"{puzzle.number}. {puzzle.title}", place, text)
+        place, text = f"puzzles.html#puzzle-{puzzle.number}", f"{t(puzzle.story)} {t(puzzle.hint)}"
+        yield entry("puzzle", f"{puzzle.number}. {t(puzzle.title)}", place, text)
     for topic in topics():
         places = [f"quizzes.html#{id}" for id in topic.quizzes]
         places[:0] = [f"lessons.html#lesson_{number:02}" for number in topic.lessons]

@@ -18,8 +18,9 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 from urllib.parse import unquote, urlsplit
 
+from scaling.course.language import language
 from scaling.course.web.ask import ask
-from scaling.course.web.pages import SERVER, WRITTEN
+from scaling.course.web.pages import FILES, written
 from scaling.meshes.errors import is_count
 
 PAGES = Path(__file__).parent / "pages"
@@ -98,9 +99,9 @@ class Handler(BaseHTTPRequestHandler):
             path = unquote(urlsplit(self.path).path)
         except ValueError:  # such as http://[/
             raise Refused(HTTPStatus.BAD_REQUEST, "this is no address") from None
-        name = path[1:] or "index.html"
-        if name in WRITTEN:
-            return TYPES[Path(name).suffix], WRITTEN[name](SERVER).encode()
+        name = f"{path[1:]}index.html" if path.endswith("/") else path[1:]
+        if name in FILES:
+            return TYPES[Path(name).suffix], written(name).encode()
         # of the files below PAGES, by path: nothing else can be named
         files = (file for file in PAGES.rglob("*") if file.suffix in TYPES and file.is_file())
         named = {f"/{file.relative_to(PAGES).as_posix()}": file for file in files}
@@ -147,8 +148,9 @@ def serve(page: str) -> int:
     with PageServer() as server:
         Thread(target=server.serve_forever, daemon=True).start()
         with suppress(KeyboardInterrupt), ctrl_c_raises():
-            print(f"{server.address}{page} (Ctrl-C ends)", flush=True)
-            webbrowser.open(server.address + page)
+            address = server.address + ("" if language() == "en" else f"{language()}/") + page
+            print(f"{address} (Ctrl-C ends)", flush=True)
+            webbrowser.open(address)
             Event().wait()
         server.shutdown()
     return 0

@@ -20,8 +20,12 @@ function keep(name, value) {
   kept[name] = value;
 }
 
+const SPOKEN = ["quizzes", "answers", "search"]; // stored answers in the language of the page
+
 const { ask } = (() => {
-  const isServed = document.documentElement.dataset.backend === "server";
+  const page = document.documentElement;
+  const up = page.dataset.up ?? ""; // to what pages of all languages share
+  const isServed = page.dataset.backend === "server";
   const waiting = new Map(); // number of a question -> what to do with its answer
   let asked = 0;
   let worker = null;
@@ -30,7 +34,7 @@ const { ask } = (() => {
   async function ask(what, given = {}) {
     const found = isServed ? undefined : await stored(what, given);
     if (found !== undefined) return found;
-    const text = await (isServed ? askServer : askWorker)(JSON.stringify({ what, with: given }));
+    const text = await (isServed ? askServer : askWorker)(JSON.stringify({ what, with: given, lang: page.lang }));
     const answer = JSON.parse(text);
     if ("error" in answer) throw new Error(answer.error);
     return answer.answer;
@@ -55,7 +59,7 @@ const { ask } = (() => {
 
   async function loaded(name) {
     if (!(name in kept) && /^[\w.-]+$/.test(name)) {
-      const script = made("script", { src: `stored/${name}.js` });
+      const script = made("script", { src: `${SPOKEN.includes(name) ? "" : up}stored/${name}.js` });
       await new Promise((done) => {
         script.onload = script.onerror = done;
         document.head.append(script);
@@ -82,7 +86,7 @@ const { ask } = (() => {
   }
 
   function startWorker() {
-    const started = new Worker("worker.js", { type: "module" });
+    const started = new Worker(`${up}worker.js`, { type: "module" });
     started.onmessage = ({ data }) => {
       if ("loading" in data) return showLoading(data.loading);
       const { done, failed } = waiting.get(data.number);

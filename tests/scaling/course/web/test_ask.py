@@ -52,6 +52,7 @@ def test_a_page_is_given_what_the_command_line_computes_and_what_a_guess_can_bet
         ('{"what": "quizzes", "wiht": {}}', "did you mean 'with'"),
         ('{"what": "quizzes", "with": 3}', "a table"),
         ('{"what": "quizzes", "with": {"id": 1}}', "unknown key"),
+        ('{"what": "quizzes", "lang": "fr"}', "no language of the course"),
         ('{"what": "quiz", "with": {}}', "no quiz"),
         ('{"what": "quiz", "with": {"id": "gpu-q2.33"}}', "did you mean"),
         ('{"what": "quiz", "with": {"id": "gpu-q2.3", "guesses": [1]}}', "unknown key"),
@@ -61,3 +62,15 @@ def test_bad_questions_have_one_message(request_, said):
     found = json.loads(ask(request_))
     assert list(found) == ["error"] and said in found["error"]
     assert len(found["error"]) < 2000
+
+
+def test_an_answer_is_in_the_language_of_the_page_with_the_same_numbers():
+    question = {"what": "quiz", "with": {"id": QUIZ}}
+    english, korean = (json.loads(ask(json.dumps(question | {"lang": n}))) for n in ("en", "ko"))
+    assert "measured" in english["answer"]["note"] and "측정값" in korean["answer"]["note"]
+    (row,), (same,) = english["answer"]["numbers"], korean["answer"]["numbers"]
+    assert row["name"] == "time" and same["name"] == "시간"
+    kept = ("answer", "shown", "book_shown", "tolerance", "commands", "formulas")
+    assert {key: row[key] for key in kept} == {key: same[key] for key in kept}
+    factors = [[one["factor"] for one in some["mistakes"]] for some in (row, same)]
+    assert factors[0] == factors[1] and row["mistakes"] != same["mistakes"]

@@ -16,7 +16,7 @@ from scaling.cli.main import main
 from scaling.course.lessons.index import lessons
 from scaling.course.puzzles.puzzle import puzzles
 from scaling.course.web import server as web_server
-from scaling.course.web.pages import SERVER, WRITTEN, Place, glossary_page
+from scaling.course.web.pages import FILES, SERVER, WRITTEN, Place, glossary_page, written
 from scaling.course.web.search import all_entries
 from scaling.course.web.server import MOST_BODY, PAGES, PageServer, serve
 from scaling.course.web.texts import ENGLISH
@@ -182,8 +182,19 @@ def test_every_word_of_a_page_is_in_the_one_file_and_none_is_left_over():
     # built from a name: columns and figures of the explorer, kinds of what is found, pages
     built = ("explorer.", "search.", "all.", "hosts.", "lessons.", "glossary.", "sweeps.title")
     assert not [n for n in ENGLISH if n not in used and not n.startswith(built)]
-    for name in WRITTEN:
-        assert "{{" not in WRITTEN[name](SERVER) and "{{" not in WRITTEN[name](Place(is_site=True))
+    for name in FILES:
+        assert "{{" not in written(name) and "{{" not in written(name, Place(is_site=True))
+
+
+def test_korean_pages_lie_in_a_folder_and_each_links_to_the_other_language(server):
+    for name in ("index", "quizzes", "explorer", "lessons", "puzzles", "glossary", "sweeps"):
+        english, korean = written(f"{name}.html"), written(f"ko/{name}.html")
+        assert '<html lang="en"' in english and f'href="ko/{name}.html"' in english
+        assert '<html lang="ko"' in korean and f'href="../{name}.html"' in korean
+        assert "레슨" in korean and 'href="../style.css"' in korean
+    assert "틀렸습니다" in written("ko/texts.js") and "틀렸습니다" not in written("texts.js")
+    status, _, body = request(server, "GET", "/ko/")
+    assert status == 200 and body.decode() == written("ko/index.html")
 
 
 def test_what_is_found_has_an_address_of_a_page():
