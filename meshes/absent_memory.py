@@ -60,8 +60,11 @@ class TellingDevice:
 
 
 def is_absent(device: Any) -> bool:
-    """Whether a device is only described, so that it compiles and does not run."""
-    return "CompileOnly" in type(device.client).__name__
+    """Whether a device is only described, so that it compiles and does not run.
+
+    That of an empty mesh is None.
+    """
+    return "CompileOnly" in type(getattr(device, "client", None)).__name__
 
 
 @functools.cache

@@ -31,6 +31,11 @@ def test_devices_that_are_present_tell_their_own_memories():
     assert not any(isinstance(device, TellingDevice) for device in mesh._internal_device_list)
 
 
+def test_a_mesh_without_devices_has_its_list():
+    show_memories()
+    assert list(Mesh(np.empty((), object), ())._internal_device_list) == [None]
+
+
 @pytest.mark.deviceless
 @pytest.mark.parametrize("devices", [slice(0, 16), slice(8, 16)], ids=["all", "second host"])
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
