@@ -16,6 +16,7 @@ class Work:
     flops: float = 0.0  # of matrix products and convolutions; a multiply-add counts as two
     bytes: float = 0.0  # of device memory that cannot but be read or written
     dtype: str = "bf16"  # of the products' operands; float32 is multiplied as tf32 by default
+    state: float = 0.0  # bytes of weights and the optimizer's moments; 0: not counted
 
     def least_time(self, chip: Accelerator) -> float:
         """Return the seconds that a chip takes at its peaks; 0 where nothing was counted."""
