@@ -26,6 +26,7 @@ from experiments.foreign.result import Priced
 from experiments.foreign.work import Work, product_flops
 from scaling.api.pricing import price_program
 from scaling.api.result import PredictionResult
+from scaling.simulate.memory import persistent_bytes
 from scaling.simulate.step import running_kernels
 
 PROGRAMS = "experiments.foreign.programs"
@@ -93,6 +94,8 @@ def _figures(p: PredictionResult, work: Work) -> Iterator[tuple[str, Any]]:
         "least_time": work.least_time(p.cluster.accelerator),
         "peak": float(p.memory.peak),
         "compiler_peak": p.pricing.program.compiler_peak,
+        "state_by_hand": work.state,
+        "stored": float(persistent_bytes(p.pricing.program)),
         "warnings": p.warnings,
     }.items()
 

@@ -40,6 +40,8 @@ class Priced:
     least_time: float = 0.0
     peak: float = 0.0
     compiler_peak: float | None = None
+    state_by_hand: float = 0.0  # bytes of weights and moments; 0: not counted
+    stored: float = 0.0  # bytes of the program's arguments, results and constants
     warnings: tuple[str, ...] = ()
     packages: str = ""  # of an environment of its own, with their versions
     note: str = ""  # why a figure is far from the count

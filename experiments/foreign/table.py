@@ -102,6 +102,9 @@ def _remarks(row: Priced) -> str:
     """What is refused, open or far from the count, and why."""
     said = [f" With {row.packages}."] * bool(row.packages)
     said += [f" Refused: {row.error}."] * bool(row.error)
+    if row.state_by_hand:
+        sizes = format_size(row.stored), format_size(row.state_by_hand)
+        said.append(" Stored {} with the batch; weights and moments by hand {}.".format(*sizes))
     said += [f" Not known: {', '.join(row.unknown)}."] * bool(row.unknown)
     said += [f" Warned: {warning}." for warning in row.warnings]
     said += [f" Note: {row.note}."] * bool(row.note)

@@ -9,6 +9,7 @@ Three times (patches twice), and layers again, checkpointed, but for their last 
 float32, multiplied as they are; momentum in bfloat16. Counted, and committed, before it was priced.
 """
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import ml_collections
@@ -78,4 +79,5 @@ def price() -> sc.Prediction:
         return {"params": optax.apply_updates(state["params"], updates), "opt": opt}, value
 
     jitted = jax.jit(step, donate_argnums=0, out_shardings=(where, NamedSharding(mesh, P())))
-    return sc.predict_step(jitted, state, images, tokens, tokens, cluster="dgx-h100")
+    with mesh, nn.logical_axis_rules([("act_batch", "data")]):
+        return sc.predict_step(jitted, state, images, tokens, tokens, cluster="dgx-h100")

@@ -10,6 +10,7 @@ twice (pixels need no gradient); the pooling head (keys and values 4 D^2 of T to
 GPU's rows and all columns, three times. Counted, and committed, before it was priced.
 """
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import ml_collections
@@ -82,4 +83,5 @@ def price() -> sc.Prediction:
         return {"params": optax.apply_updates(state["params"], updates), "opt": opt}, value
 
     jitted = jax.jit(step, donate_argnums=0, out_shardings=(where, NamedSharding(mesh, P())))
-    return sc.predict_step(jitted, state, images, texts, cluster="dgx-h100")
+    with mesh, nn.logical_axis_rules([("act_batch", "data")]):
+        return sc.predict_step(jitted, state, images, texts, cluster="dgx-h100")
