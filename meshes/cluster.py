@@ -98,6 +98,7 @@ class Cluster:
     torus: Torus | None = None  # links from chip to chip on a grid; each domain is one slice
     nvswitch_chips: SourcedValue | None = None  # of a node or domain; `parts` has them as one
     nvswitch_ports: SourcedValue | None = None  # of one of these chips, each as wide as a link
+    host_memory: SourcedValue | None = None  # bytes of one host; None: not stated
 
     @property
     def devices(self) -> int:

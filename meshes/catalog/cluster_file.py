@@ -53,6 +53,7 @@ class ClusterFile:
     machine_numbers: tuple[int, ...] = ()  # of chips 0, 1, ... as the host counts them; (): alike
     nvswitch_chips: SourcedValue | None = None  # of one host, or of its NVLink domain
     nvswitch_ports: SourcedValue | None = None  # of one of these chips
+    host_memory: SourcedValue | None = None  # bytes of one host
 
 
 TABLES = ("parts", "links", "sources", "fabric", "torus")

@@ -5,6 +5,7 @@ nic_bandwidth            bytes/s of one NIC, one direction; instead of node_netw
 gpus_per_node            devices of a node that are used; links inside the node stay
 memory                   bytes of one device; the usable part keeps its share
 memory_bandwidth         bytes/s of one device's memory
+host_memory              bytes of one host's memory
 nvlink_domain_nodes      nodes that share one NVLink domain
 link_bandwidth           bytes/s of a chip's NVLink or xGMI to a switch, or to all others together,
                          one direction; of one physical link between pairs of chips, or of a torus
@@ -162,6 +163,7 @@ KEYS: dict[str, Callable[[Cluster, str, float, Cluster], Cluster]] = {
     "nic_bandwidth": _network,
     "memory": _memory,
     "memory_bandwidth": _chip_figure,
+    "host_memory": lambda cluster, key, value, host: replace(cluster, host_memory=overridden(value)),
     "nvlink_domain_nodes": _domain_nodes,
     "link_bandwidth": _link_bandwidth,
     **dict.fromkeys(PEAKS, _chip_figure),

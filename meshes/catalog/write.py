@@ -26,7 +26,7 @@ def cluster_toml(cluster: Cluster, comment: str = "") -> str:
     if cluster.domain_nodes > 1 and cluster.torus is None:
         nodes = replace(cluster.layout, value=cluster.domain_nodes, note="")
         top.append(f"domain_nodes = {_value(nodes, keys)}")
-    for name in ("nvswitch_chips", "nvswitch_ports"):
+    for name in ("nvswitch_chips", "nvswitch_ports", "host_memory"):
         if (figure := getattr(cluster, name)) is not None:
             top.append(f"{name} = {_value(figure, keys)}")
     tables: list[tuple[str, Mapping[str, Any]]] = [("[parts]", cluster.parts)]

@@ -93,7 +93,7 @@ def figures(cluster: Cluster) -> Iterator[tuple[str, SourcedValue]]:
     yield "chips per node and wiring", cluster.layout
     for name, figure in cluster.accelerator.figures.items():
         yield f"{cluster.accelerator.name}: {name}", figure
-    for name in ("nvswitch_chips", "nvswitch_ports"):
+    for name in ("nvswitch_chips", "nvswitch_ports", "host_memory"):
         if (figure := getattr(cluster, name)) is not None:
             yield name.replace("_", " "), figure
     for link in cluster.links:

@@ -190,6 +190,12 @@ def _memory(prediction: Prediction) -> str:
     lines = [f"memory {verdict(memory)}", *columns(rows)]
     if capacity_source:
         lines.append(f"  (capacity: {capacity_source})")
+    if (on_host := float(memory.host_needed)) > 0:
+        room = "how much it has is not known: --override host_memory=2TB says it"
+        if memory.host_capacity is not None:
+            room = f"of {format_memory(memory.host_capacity)}"
+        each = format_memory(float(memory.pinned_host))
+        lines.append(f"  (on the host: {each} of each device, {format_memory(on_host)}, {room})")
     if memory.in_use is not None:
         lines.append(f"  (the driver shows {format_memory(memory.in_use)} in use)")
     if (calls := prediction.hidden_calls) and prediction.is_crowded:

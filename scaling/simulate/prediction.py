@@ -50,6 +50,8 @@ class MemoryParts:
     in_use: Number | None = None  # as nvidia-smi shows it; None: no such driver
     needed: Number | None = None  # of a device by PyTorch, median; None: as XLA plans, the peak
     fit_probability: Number | None = None  # None: capacity is not known
+    host_needed: Number = 0.0  # of one host, by all its devices that run the step
+    host_capacity: float | None = None  # of one host; None: not known
 
 
 @dataclass(frozen=True)

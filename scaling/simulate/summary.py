@@ -300,6 +300,8 @@ def _memory(priced: Priced, capacity: Number | None, software: str, pool: Pool) 
         in_use=shown,
         needed=needed,
         fit_probability=likely,
+        host_needed=host * min(priced.cluster.devices_per_node, math.prod(program.mesh.values())),
+        host_capacity=priced.cluster.host_memory and priced.cluster.host_memory.value,
     )
 
 
@@ -310,6 +312,9 @@ def _warnings(
         need = float(np.max(memory.peak if memory.needed is None else memory.needed))
         needed, have = format_size(need), format_size(memory.capacity or 0.0)
         yield f"does not fit: {needed} needed at the peak, {have} there on one device"
+    room, on_host = memory.host_capacity, float(np.max(memory.host_needed))
+    if room is not None and on_host > room:
+        yield f"does not fit on the host: {format_size(on_host)} needed, {format_size(room)} there"
     if hfu is not None and np.any(hfu > 1):
         ran = sum(computed_flops(k, priced.profile) * calls for k, calls in running_kernels(priced))
         if (share := float(np.max(hfu * ran / matrix_flops(priced)))) <= 1:

@@ -20,6 +20,7 @@ TIME = {
 MEMORY = {
     "peak", "parameters", "gradients", "optimizer_state", "activations", "temporary",
     "communication", "pinned_host", "capacity", "fits", "in_use", "needed", "fit_probability",
+    "host_needed", "host_capacity",
 }  # fmt: skip
 COLLECTIVE = {
     "kind", "axis", "bytes", "dtype", "count", "time", "exposed", "algorithm", "level",
