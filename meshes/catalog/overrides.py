@@ -163,7 +163,9 @@ KEYS: dict[str, Callable[[Cluster, str, float, Cluster], Cluster]] = {
     "nic_bandwidth": _network,
     "memory": _memory,
     "memory_bandwidth": _chip_figure,
-    "host_memory": lambda cluster, key, value, host: replace(cluster, host_memory=overridden(value)),
+    "host_memory": lambda cluster, key, value, host: replace(
+        cluster, host_memory=overridden(value)
+    ),
     "nvlink_domain_nodes": _domain_nodes,
     "link_bandwidth": _link_bandwidth,
     **dict.fromkeys(PEAKS, _chip_figure),
