@@ -291,6 +291,7 @@ def _memory(priced: Priced, capacity: Number | None, software: str, pool: Pool) 
     needed = needed_bytes(program, use.peak, software) if software in RESERVE else None
     parts = {str(category): size for category, size in use.by_category.items()}
     host, least = use.pinned_host, None if capacity is None else float(np.min(capacity))
+    stated = priced.cluster.host_memory
     return MemoryParts(
         use.peak,
         **parts,
@@ -301,7 +302,7 @@ def _memory(priced: Priced, capacity: Number | None, software: str, pool: Pool) 
         needed=needed,
         fit_probability=likely,
         host_needed=host * min(priced.cluster.devices_per_node, math.prod(program.mesh.values())),
-        host_capacity=priced.cluster.host_memory and priced.cluster.host_memory.value,
+        host_capacity=None if stated is None else stated.value,
     )
 
 
