@@ -259,6 +259,14 @@ def test_the_first_page_has_its_picture_and_finds_words(browser, site):
     assert page.asked == []
 
 
+def test_a_sweep_is_played_without_python_and_network(browser, site):
+    page = offline(browser, site + "sweeps.html")
+    page.locator("#tensor").wait_for()
+    page.get_by_role("button", name="Try it").click()
+    page.locator("#tries li").wait_for()
+    assert page.asked == []
+
+
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
 def test_the_explorer_shows_a_step_and_says_what_a_change_needs(browser, site, folder, size):
     page = offline(browser, site + "explorer.html", size)

@@ -13,7 +13,8 @@ from scaling.meshes.reading import parse_toml
 
 FILE = Path(__file__).with_name("texts.toml")
 PLACE = re.compile(r"\{\{([\w.]+)\}\}")
-SCRIPTS = ("ask", "quizzes", "explorer", "search", "index", "lessons")  # pages whose words they use
+# pages whose words scripts use
+SCRIPTS = ("ask", "quizzes", "explorer", "search", "index", "lessons", "sweeps")
 
 
 def read_texts(file: Path) -> dict[str, str]:

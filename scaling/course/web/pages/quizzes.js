@@ -44,6 +44,8 @@ function fillList() {
       return made("details", { open: some.some(([i]) => i === current) }, head, list);
     }),
   );
+  const line = at("list").querySelector("[aria-current]");
+  at("choose").scrollTop = line.offsetTop - at("choose").clientHeight / 3; // where the list is beside
   const wrong = rows.filter(([, { id }]) => marks[id] === false).length;
   const isKept = Object.keys(marks).length > 0;
   at("score").textContent = isKept ? said("quizzes.score", { right: right(rows), all: rows.length, wrong }) : "";

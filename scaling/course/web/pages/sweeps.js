@@ -8,14 +8,6 @@ const at = (id) => document.getElementById(id);
 let sweep = null;
 let game = null; // { problem, tries: indices of rows }
 
-// An element with text or children.
-function made(tag, className, ...inside) {
-  const element = document.createElement(tag);
-  if (className) element.className = className;
-  element.append(...inside);
-  return element;
-}
-
 function drawn(tag, attributes, ...inside) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
@@ -29,7 +21,7 @@ function shown(seconds) {
   return `${Number(number.toPrecision(3))} ${unit}`;
 }
 
-const said = (row) => (row.seconds === null ? "out of memory" : shown(row.seconds));
+const outcome = (row) => (row.seconds === null ? said("sweeps.out_of_memory") : shown(row.seconds));
 const percent = (share, digits = 1) => `${(100 * share).toFixed(digits)}%`;
 const written = (row) => CHOICES.map((name) => `${name}=${row[name]}`).join(", ");
 
@@ -62,10 +54,9 @@ function start(i) {
   const { model, gpus, global_batch, seq_len, network, bus_bandwidth: bus, rows } = game.problem;
   const speed = (where) => (bus[where] / 1e9).toFixed(0);
   at("task").textContent =
-    `${model.name} (${model.n_layers} layers of ${model.d_model}) on ${gpus} H100, ` +
-    `${global_batch} sequences of ${seq_len} tokens a step. The network is ${network}: an ` +
-    `all-reduce reached ${speed("inside")} GB/s inside a node and ${speed("across")} over all ` +
-    `GPUs. ${rows.length} configurations were run.`;
+    said("sweeps.task", { name: model.name, layers: model.n_layers, width: model.d_model, gpus, batch: global_batch,
+      tokens: seq_len, network: TEXTS[`sweeps.${network}`] ?? network, inside: speed("inside"), across: speed("across"),
+      count: rows.length });
   at("choices").replaceChildren(...CHOICES.map(field), dataField());
   at("game").hidden = false;
   narrow();
@@ -76,12 +67,12 @@ function field(name) {
   const select = made("select");
   select.id = name;
   select.addEventListener("change", narrow);
-  const meaning = { zero: " (shards the optimizer)", sequences: " (of a microbatch)" }[name] ?? "";
-  return made("label", "", name, made("span", "", meaning), select);
+  const meaning = { zero: ` (${said("sweeps.zero")})`, sequences: ` (${said("sweeps.sequences")})` }[name] ?? "";
+  return made("label", {}, name, made("span", {}, meaning), select);
 }
 
 function dataField() {
-  return made("label", "", "data", made("span", "", " (what remains)"), Object.assign(made("output"), { id: "data" }));
+  return made("label", {}, "data", made("span", {}, ` (${said("sweeps.data")})`), Object.assign(made("output"), { id: "data" }));
 }
 
 // Each choice offers what was run with those before it; a value that there is stays chosen.
@@ -101,7 +92,7 @@ function narrow() {
 function attempt(event) {
   event.preventDefault();
   if (isOver()) return;
-  if (game.tries.includes(game.chosen)) return showProblem("You tried this one: it ran once.");
+  if (game.tries.includes(game.chosen)) return showProblem(said("sweeps.tried_before"));
   game.tries.push(game.chosen);
   show();
 }
@@ -122,11 +113,11 @@ function show() {
   at("tries").replaceChildren(
     ...tries.map((i) => {
       const row = problem.rows[i];
-      const place = row.seconds === null ? "" : `, rank ${rank(row.seconds)} of ${problem.times.length}`;
-      return made("li", "", made("b", "", said(row)), `${place}: ${written(row)}`);
+      const place = row.seconds === null ? "" : `, ${said("sweeps.place", { rank: rank(row.seconds), of: problem.times.length })}`;
+      return made("li", {}, made("b", {}, outcome(row)), `${place}: ${written(row)}`);
     }),
   );
-  at("left").textContent = `${TRIES - tries.length} of ${TRIES} tries left`;
+  at("left").textContent = said("sweeps.left", { left: TRIES - tries.length, of: TRIES });
   at("try").disabled = isOver();
   at("again").hidden = !isOver();
   at("verdict").replaceChildren(...(isOver() ? verdict() : []));
@@ -138,7 +129,7 @@ function verdict() {
   const yours = best(tries);
   const rows = problem.rows;
   const held = [
-    ["your best", yours, "yours"],
+    [said("sweeps.your_best"), yours, "yours"],
     [sweep.choosers.rule, rows[problem.rule], ""],
     [sweep.choosers.planner, rows[problem.planner[0]], ""],
     [sweep.choosers.planner_best, best(problem.planner), ""],
@@ -146,23 +137,23 @@ function verdict() {
     [sweep.choosers.best, best(rows.map((_, i) => i)), ""],
   ];
   const line = ([name, row, className]) => {
-    const head = made("th", className, name);
+    const head = made("th", { className }, name);
     head.scope = "row";
     const behind = row?.seconds ? `+${percent(row.seconds / problem.times[0] - 1)}` : "";
-    const time = row ? said(row) : "all ran out of memory";
-    return made("tr", "", head, made("td", className, time), made("td", className, behind), made("td", "", row ? written(row) : ""));
+    const time = row ? outcome(row) : said("sweeps.all_out");
+    return made("tr", {}, head, made("td", { className }, time), made("td", { className }, behind), made("td", {}, row ? written(row) : ""));
   };
-  const title = made("h2", "", yours ? `Rank ${rank(yours.seconds)} of ${problem.times.length} that ran` : "Nothing that runs");
+  const title = made("h2", {}, yours ? said("sweeps.rank", { rank: rank(yours.seconds), of: problem.times.length }) : said("sweeps.nothing"));
   const chance = yours
-    ? `The best of ${TRIES} random configurations of these ${rows.length} is as good ${percent(luck(yours.seconds))} of the time.`
+    ? said("sweeps.luck", { tries: TRIES, count: rows.length, share: percent(luck(yours.seconds)) })
     : "";
-  const scroll = made("div", "scroll", made("table", "held", made("tbody", "", ...held.map(line))));
+  const scroll = made("div", { className: "scroll" }, made("table", { className: "held" }, made("tbody", {}, ...held.map(line))));
   Object.assign(scroll, { tabIndex: 0 });
   scroll.setAttribute("role", "region");
-  scroll.setAttribute("aria-label", "Your best beside others");
+  scroll.setAttribute("aria-label", said("sweeps.beside"));
   const out = rows.length - problem.times.length;
-  const words = `All ${problem.times.length} that ran, the fastest on the left; ${out} more ran out of memory.`;
-  return [title, made("p", "", chance), scroll, picture(), made("p", "small", words), legend()];
+  const words = said("sweeps.all", { count: problem.times.length, out });
+  return [title, made("p", {}, chance), scroll, picture(), made("p", { className: "small" }, words), legend()];
 }
 
 // All that ran in the order of their times, on a logarithmic scale.
@@ -176,8 +167,8 @@ function picture() {
   const y = (seconds) => 12 + ((high - Math.log(seconds)) / (high - low || 1)) * (height - 24);
   const spot = (row) => [x(rank(row.seconds)), y(row.seconds)];
   const found = drawn("svg", { class: "all", viewBox: `0 0 ${width} ${height}`, role: "img" });
-  const ends = `${shown(times[0])} to ${shown(times.at(-1))}`;
-  found.setAttribute("aria-label", `${times.length} measured step times in their order, ${ends}`);
+  const ends = `${shown(times[0])} - ${shown(times.at(-1))}`;
+  found.setAttribute("aria-label", said("sweeps.picture", { count: times.length, ends }));
   for (const seconds of [times[0], Math.sqrt(times[0] * times.at(-1)), times.at(-1)]) {
     found.append(drawn("line", { class: "axis", x1: left, x2: width, y1: y(seconds), y2: y(seconds) }));
     found.append(drawn("text", { x: left - 8, y: y(seconds) + 4, "text-anchor": "end" }, shown(seconds)));
@@ -199,10 +190,10 @@ function mark(kind, x, y) {
 }
 
 function legend() {
-  const names = { tried: "your tries", rule: "rule of thumb", planner: "scaling plan, first choice" };
-  const list = made("ul", "legend");
+  const names = { tried: said("sweeps.your_tries"), rule: said("sweeps.rule"), planner: said("sweeps.planner") };
+  const list = made("ul", { className: "legend" });
   for (const [kind, name] of Object.entries(names)) {
-    list.append(made("li", "", drawn("svg", { viewBox: "0 0 24 24", class: "all", "aria-hidden": "true" }, mark(kind, 12, 12)), name));
+    list.append(made("li", {}, drawn("svg", { viewBox: "0 0 24 24", class: "all", "aria-hidden": "true" }, mark(kind, 12, 12)), name));
   }
   return list;
 }
@@ -222,10 +213,10 @@ at("chooser").addEventListener("change", () => {
 addEventListener("hashchange", showAddressed);
 try {
   sweep = await ask("sweeps");
-  const title = ({ name, network, rows }) => `${name}: ${rows.length} configurations, ${network} network`;
+  const title = ({ name, network, rows }) => said("sweeps.option", { name, count: rows.length, network: TEXTS[`sweeps.${network}`] ?? network });
   at("chooser").replaceChildren(...sweep.problems.map((problem, i) => new Option(title(problem), i)));
   at("chooser").disabled = false;
-  at("source").textContent = `${sweep.about} Predicted by version ${sweep.made.scaling}, ${sweep.made.date}.`;
+  at("source").textContent = `${sweep.about} ${said("sweeps.made", { version: sweep.made.scaling, date: sweep.made.date })}`;
   showAddressed();
 } catch (error) {
   showProblem(error.message);
