@@ -23,6 +23,7 @@ from scaling.course.lessons.translated import texts
 from scaling.course.puzzles.puzzle import puzzles
 from scaling.course.quizzes.common_mistakes import FAR, KNOWN
 from scaling.course.quizzes.quiz import quizzes
+from scaling.course.web.pages import MEANING, glossary_text
 from scaling.course.web.texts import ENGLISH
 
 ROOT = Path(__file__).parents[1]
@@ -58,6 +59,10 @@ def _required() -> Iterator[tuple[str, str]]:
     for file in sorted([*COURSE.rglob("*.py"), *CLI.glob("learn*.py")]):
         yield from ((str(file), text) for text in _calls(ast.parse(_read(file))))
     yield from (("scaling/course/web/texts.toml", text) for text in ENGLISH.values())
+    glossary = glossary_text()
+    blocks = (block for block in glossary.strip().split("\n\n") if not block.startswith("|"))
+    meanings = (row[1] for row in MEANING.findall(glossary))
+    yield from (("docs/glossary.md", text) for text in (*blocks, *meanings))
     mistakes = "scaling/course/quizzes/common_mistakes.py"
     yield from ((mistakes, text) for text in (by for _, by in FAR))
     yield from (("scaling/course/ladder/rungs.py", name) for name in RUNGS)

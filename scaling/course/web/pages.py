@@ -29,6 +29,7 @@ SCRIPTS: Mapping[str, Sequence[str]] = {  # of a page, in their order
 }
 STYLES: Mapping[str, Sequence[str]] = {name: (f"{name}.css",) for name in ("explorer", "sweeps")}
 WIDE = ("explorer", "quizzes")  # pages of two columns
+MEANING = re.compile(r"^(\|[^|]+\| )(.+)( \|)$", re.MULTILINE)  # of a row of the glossary
 LINK = re.compile(r'<a href="(\w+)\.md">(.*?)</a>')  # from one document to another
 
 
@@ -77,12 +78,18 @@ def glossary_page(place: Place = SERVER) -> str:
     """Return the page of the glossary; in a site documents are linked."""
     from markdown_it import MarkdownIt  # comes with rich; a browser has no need of it
 
-    file = next(file for file in GLOSSARY if file.is_file())
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
-    text = markdown.render(file.read_text(encoding="utf-8"))
+    text = markdown.render(glossary_text())
     text = text.replace("<table>", '<table class="words">')
     to = r'<a href="docs/\1.html">\2</a>' if place.is_site else r"\2"
     return frame("glossary", LINK.sub(to, text), place)
+
+
+def glossary_text() -> str:
+    """Return the glossary as Markdown; its terms are English in every language."""
+    text = next(file for file in GLOSSARY if file.is_file()).read_text(encoding="utf-8")
+    text = MEANING.sub(lambda row: row[1] + t(row[2]) + row[3], text.rstrip("\n"))
+    return "\n\n".join(map(t, text.split("\n\n"))) + "\n"
 
 
 def lessons_page(place: Place = SERVER) -> str:

@@ -9,7 +9,7 @@ from scaling.course.language import t
 from scaling.course.lessons.index import labs, lessons
 from scaling.course.puzzles.puzzle import puzzles
 from scaling.course.quizzes.quiz import quizzes
-from scaling.course.web.pages import GLOSSARY, kind_of
+from scaling.course.web.pages import glossary_text, kind_of
 from scaling.meshes.errors import check_keys
 
 ROW = re.compile(r"^\| *([^|]+?) *\| *([^|]+?) *\|", re.MULTILINE)  # of the glossary's tables
@@ -38,8 +38,7 @@ def _entries() -> Iterator[dict[str, str]]:
         places[:0] = [f"lessons.html#lesson_{number:02}" for number in topic.lessons]
         words = " ".join((*topic.words, *topic.commands, *topic.others))
         yield entry("topic", topic.title, [*places, topic.guide][0], words)
-    glossary = next(file for file in GLOSSARY if file.is_file()).read_text(encoding="utf-8")
-    for word, meaning in ROW.findall(glossary):
+    for word, meaning in ROW.findall(glossary_text()):
         if word.strip("-: "):
             yield entry("word", word, "glossary.html", meaning)
 

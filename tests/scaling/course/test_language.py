@@ -13,6 +13,8 @@ from scaling.cli.main import main
 from scaling.course.language import VARIABLE, catalogue, entries, language, speaking, t
 from scaling.course.lessons.index import Lesson, labs, lessons
 from scaling.course.lessons.translated import texts, translated
+from scaling.course.puzzles.puzzle import puzzles
+from scaling.course.quizzes.quiz import quizzes
 from scaling.meshes.errors import InputError
 
 NOTEBOOKS = [*lessons(), *labs()]
@@ -43,6 +45,15 @@ def test_every_text_has_a_translation_and_none_is_stale():
 def test_no_number_differs_between_languages():
     differ = {text: kept(text) for text, korean in KOREAN.items() if kept(text) != kept(korean)}
     assert not differ
+
+
+def test_the_korean_index_lists_all_of_the_course():
+    page = (messages.ROOT / "docs" / "ko.md").read_text(encoding="utf-8")
+    with speaking("ko"):
+        rows = [f"| {one.number} | {t(one.title)} |" for one in (*lessons(), *labs(), *puzzles())]
+    chapters = Counter(quiz.chapter for quiz in quizzes())
+    rows += [f"(`{chapter}`) | {count} |" for chapter, count in chapters.items()]
+    assert [row for row in rows if row not in page] == []
 
 
 def test_what_differs_is_found():
