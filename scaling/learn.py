@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from scaling.api.kernel import kernel as kernel
     from scaling.api.limits import limits as limits
     from scaling.api.serve import serve as serve
+    from scaling.course.finder.topics import find as find
     from scaling.course.ladder.ladders import collective_ladder as collective_ladder
     from scaling.course.ladder.ladders import kernel_ladder as kernel_ladder
     from scaling.course.ladder.ladders import step_ladder as step_ladder
@@ -38,6 +39,7 @@ _MODULES = {  # name -> the module that defines it
     "limits": "scaling.api.limits",
     "serve": "scaling.api.serve",
     "budget": "scaling.api.budget",
+    "find": "scaling.course.finder.topics",
     "kernel_ladder": "scaling.course.ladder.ladders",
     "collective_ladder": "scaling.course.ladder.ladders",
     "step_ladder": "scaling.course.ladder.ladders",

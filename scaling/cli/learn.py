@@ -71,7 +71,7 @@ def learn(
     lang: str | None = None,
     json: bool = False,
 ) -> int:
-    """Open a lesson in the browser, ask the guide's quizzes, or climb a ladder of six answers.
+    """Find a word of the guide, open a lesson, ask quizzes, or climb a ladder of six answers.
 
     Args:
         what: what to open or to ask. list: all lessons, labs and quizzes; find: a word or symbol of

@@ -8,6 +8,7 @@ Symbols are matched as they are written: B is not b.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache, reduce
 from itertools import groupby
 from operator import getitem
@@ -16,13 +17,14 @@ from typing import Any
 from scaling.course.lessons.index import lessons
 from scaling.course.quizzes.command_lines import result_of
 from scaling.course.quizzes.quiz import find as find_quiz
-from scaling.meshes.errors import InputError, nearest
+from scaling.meshes.errors import InputError
 from scaling.meshes.reading import package_toml, read
 from scaling.meshes.result import Result
 from scaling.questions.answer import GUIDE
 
+EXAMPLES = ("all-gather", "MFU", "bubble", "KV cache")
 WORD, TITLE, SECTION, ASKED = 8, 4, 2, 1  # what a match counts; chosen by this project
-SHOWN = 2  # topics of a short page with all that answers them
+SHOWN, NAMED = 2, 4  # topics of a short page with all that answers them, and those that are named
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class Topic:
         """How well a word names it; 0: not at all."""
         low, spaced = word.lower(), f" {word.lower()}"
         known = [entry.lower() for entry in self.words]
-        if word in self.symbols or low in known:
+        if word in self.symbols or low in (*known, self.chapter):
             return WORD
         if len(low) < 2:
             return 0
@@ -95,8 +97,9 @@ class Found(Result):
         shown = self.topics if self.is_whole else self.topics[:SHOWN]
         lines = [line for topic in shown for line in _lines(topic)]
         if rest := self.topics[len(shown) :]:
-            names = "; ".join(topic.title.partition(":")[0] for topic in rest)
-            lines.append(f"{len(rest)} more by --all: {names}")
+            names = [topic.title.partition(":")[0] for topic in rest[:NAMED]]
+            more = "; ..." * (len(rest) > NAMED)
+            lines.append(f"{len(rest)} more by --all: {'; '.join(names)}{more}")
         return "\n".join(lines)
 
     def line(self) -> str:
@@ -120,8 +123,13 @@ def find(words: str, is_whole: bool = False) -> Found:
     points = {t: len(asked) * together[t] or all(each[t]) * sum(each[t]) for t in topics()}
     found = sorted((t for t in topics() if points[t]), key=lambda t: -points[t])
     if not found:
-        known = {word for topic in topics() for word in (*topic.words, *topic.symbols)}
-        raise InputError(f"the index has no {words!r}; {nearest(words, sorted(known))}")
+        known = sorted({word for topic in topics() for word in (*topic.words, *topic.symbols)})
+        near = get_close_matches(words, known, n=4, cutoff=0.5) or EXAMPLES
+        chapters = ", ".join(dict.fromkeys(topic.chapter for topic in topics()))
+        raise InputError(
+            f"the index has no {words!r}; it has words such as {', '.join(near)}, and the chapters "
+            f"{chapters}"
+        )
     return Found(words, tuple(found), is_whole)
 
 

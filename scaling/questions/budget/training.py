@@ -10,6 +10,7 @@ from typing import Literal
 
 from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.errors import InputError, check_range
+from scaling.meshes.units import format_count
 from scaling.profiles.prices import Price
 from scaling.questions.answer import Answer, Input, Lettered, letters
 
@@ -109,7 +110,8 @@ def check_training(training: Training) -> None:
             raise InputError(f"{name} {value:g} must be positive, at most {LARGEST:g}")
     if training.active > training.parameters:
         raise InputError(
-            f"--active {training.active:g} exceeds the {training.parameters:g} parameters"
+            f"--active {format_count(training.active)} exceeds the "
+            f"{format_count(training.parameters)} parameters"
         )
     if training.mfu is not None:
         check_range("--mfu", training.mfu, 1e-4, 1)

@@ -21,6 +21,7 @@ from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys, check_range
 from scaling.meshes.placement import check_fits, groups_on
 from scaling.meshes.shape import AXES, MeshShape
+from scaling.meshes.units import format_count
 from scaling.models.accounting import count_parameters, kv_cache_bytes
 from scaling.models.accounting.matrices import STORED_BYTES, mean_context
 from scaling.models.config import ModelConfig
@@ -118,9 +119,12 @@ def bare_model(
     used = parameters if active is None else active
     if not 1 <= used <= parameters:
         raise InputError(
-            f"--active {used:g}: of {parameters:g} parameters a token uses from 1 to all of them"
+            f"--active {format_count(used)}: of {format_count(parameters)} parameters a token uses "
+            "from 1 to all of them"
         )
-    return ServedModel(f"{parameters:.3g} parameters", parameters, used, kv_token, formats)
+    return ServedModel(
+        f"{format_count(parameters)} parameters", parameters, used, kv_token, formats
+    )
 
 
 @dataclass(frozen=True)

@@ -332,7 +332,8 @@ def test_a_machine_becomes_a_cluster_file_that_passes_the_check(cli, tmp_path):
     ("words", "said"),
     [
         (["check", "--topology", "none.txt", "--accelerator", "t4"], ["cannot read none.txt"]),
-        (["check", "--topology", "none.txt"], ["--accelerator NAME"]),
+        (["check", "--topology", "none.txt"], ["cannot read none.txt"]),
+        (["check", "--topology", "odd.txt"], ["topo -p2p", "by --accelerator"]),
         (["show", "dgx-h100", "--accelerator", "t4"], ["--topology FILE"]),
         (["check", "--topology", "odd.txt", "--accelerator", "t4"], ["line 2", "'FOO'"]),
     ],
