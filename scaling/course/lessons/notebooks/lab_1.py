@@ -20,7 +20,7 @@ with app.setup:
 
 
 @app.cell
-def _():
+def opening():
     listed = lab1_programs.cases()
     first = listed[0]
 
@@ -50,7 +50,7 @@ def _():
 
 
 @app.cell
-def _(field, first, listed):
+def after_the_guess(field, first, listed):
     written = lab1_programs.moved(first, first.written)
     meant = lab1_programs.moved(first, first.meant)
     versions = {"as meant": meant, "as compiled": written}
@@ -90,7 +90,7 @@ def _(field, first, listed):
 
 
 @app.cell
-def _(choice, code_view, listed, page):
+def shown_table(choice, code_view, listed, page):
     case = choice.value
     evidence = lab1_programs.moved(case, case.written)
     reasons = sorted({one.cause for one in listed})
@@ -103,7 +103,7 @@ def _(choice, code_view, listed, page):
 
 
 @app.cell
-def _(case, line, page):
+def verdict(case, line, page):
     page.verdict(
         line,
         case.line or 0,
@@ -114,7 +114,7 @@ def _(case, line, page):
 
 
 @app.cell
-def _(case, evidence, page, reason):
+def reply(case, evidence, page, reason):
     hit = parts.chosen(reason) == case.cause
     moves = show(lab1_programs.size_of(evidence), "bytes")
     compared = f"All its calls together are {moves}. "
@@ -127,7 +127,7 @@ def _(case, evidence, page, reason):
 
 
 @app.cell
-def _(page):
+def the_trainers_own_steps(page):
     asked = (
         ("llama3-8b", "fsdp=4,tensor=2", 16, None),
         ("gpt2-124m", "data=8", 512, None),
@@ -152,7 +152,7 @@ def _(page):
 
 
 @app.cell
-def _(page, suspect, trained):
+def shown_table_2(page, suspect, trained):
     step = trained[suspect.value]
     needed, multiplied = step.products()
     answers = {
@@ -181,7 +181,7 @@ def _(page, suspect, trained):
 
 
 @app.cell
-def _(page, step, too_much, unit):
+def verdict_2(page, step, too_much, unit):
     page.verdict(
         too_much,
         step.extra / (1e12 if step.of_products else 1e6),
@@ -193,7 +193,7 @@ def _(page, step, too_much, unit):
 
 
 @app.cell
-def _(accused, answers, page, step):
+def reply_2(accused, answers, page, step):
     truth = step.discrepancy.reason if step.discrepancy else None
     right = answers.get(parts.chosen(accused), "") == truth
     report = step.discrepancy or "all bytes and FLOPs are those needed"
@@ -203,7 +203,7 @@ def _(accused, answers, page, step):
 
 
 @app.cell
-def _(page, trained):
+def take_away(page, trained):
     costs = [
         {
             "step": one.name,

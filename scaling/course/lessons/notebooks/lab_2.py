@@ -22,7 +22,7 @@ with app.setup:
 
 
 @app.cell
-def _():
+def opening():
     machines = (lab2_model.OLD, lab2_model.NEW)
     reported = [
         {
@@ -60,7 +60,7 @@ def _():
 
 
 @app.cell
-def _(field, length, machines):
+def after_the_guess(field, length, machines):
     old, new = machines
     full = {one.name: lab2_model.predicted(one.cluster, length) for one in machines}
     ratio = float(full[old.name].step_time / full[new.name].step_time)
@@ -126,7 +126,7 @@ def _(network, software):
 
 
 @app.cell
-def _(curve_of, page, placed, software, solved, tokens):
+def shown_picture(curve_of, page, placed, software, solved, tokens):
     here = {one.name: lab2_model.outside(one, tokens.value, software.value) for one in placed}
     lines = [
         (name, [(at, 1e3 * rest) for at, rest in curve.items() if rest > 0], colour, 0)
@@ -160,7 +160,7 @@ def _(page):
 
 
 @app.cell
-def _(found_rest, found_tokens, page, solved):
+def verdict(found_rest, found_tokens, page, solved):
     mo.stop(solved is None, mo.md("With this choice the curves do not cross: try the other one."))
     near = {"tolerance": 0.1}  # relative: what one reads off a curve
     shorter = "Far below what was stated: the limit is of the longest sample, not the mean."
@@ -173,7 +173,7 @@ def _(found_rest, found_tokens, page, solved):
 
 
 @app.cell
-def _(full, new, page, solved):
+def now_predict(full, new, page, solved):
     mo.stop(solved is None)
     mean, rest = round(solved[0]), solved[1]
 
@@ -250,7 +250,7 @@ def _(full, new, page, solved):
 
 
 @app.cell
-def _(page):
+def take_away(page):
     speed, gained = 3.0, 1.5
     outside_share = (1 / gained - 1 / speed) / (1 - 1 / speed)
     other = lab2_model.solved("deepspeed", lab2_model.OLD.cluster)
@@ -281,7 +281,7 @@ def _(page):
 
 
 @app.cell
-def _(page, problems):
+def where_the_model_is_wrong(page, problems):
     cases = {
         f"{trainer}, {nics}": lab2_model.solved(name, place)
         for trainer, name in (("our trainer", "jax"), ("DeepSpeed", "deepspeed"))

@@ -25,7 +25,7 @@ with app.setup:
 
 
 @app.cell
-def _():
+def opening():
     HOSTS = 4
     every = [one for one in (*recorded_steps(), *recorded_steps(stages=True)) if one.hosts == HOSTS]
     meshes = list(dict.fromkeys(one.mesh for one in every))
@@ -64,7 +64,7 @@ cable let {fast}/s pass, then {half}/s, then {slow}/s, which is
 
 
 @app.cell
-def _(field, fsdp, half, meshes, slow):
+def after_the_guess(field, fsdp, half, meshes, slow):
     all_of_it = 2 * fsdp[0].median / fsdp[1].median
     nothing = fsdp[0].median / fsdp[1].median
     mistakes = (f"whole step {all_of_it:.4g}", f"no wait {nothing:.4g}", "thousand")
@@ -95,7 +95,7 @@ def _(field, fsdp, half, meshes, slow):
 
 
 @app.cell
-def _(choice, of_mesh, page, slow):
+def shown_table(choice, of_mesh, page, slow):
     here = of_mesh[choice.value]
     seen = here[:2]
     a, b = line_over_rates([one.median for one in seen], [one.rate for one in seen])
@@ -113,7 +113,7 @@ def _(choice, of_mesh, page, slow):
 
 
 @app.cell
-def _(foretold, here, page, said):
+def verdict(foretold, here, page, said):
     page.verdict(
         said,
         1e3 * here[2].median,
@@ -128,14 +128,14 @@ def _(foretold, here, page, said):
 
 
 @app.cell
-def _(meshes, page, slow):
+def the_mesh_that_survives(meshes, page, slow):
     survivor = mo.ui.radio(meshes, label=f"**Which mesh survives {slow}/s best?**")
     page.show("## The mesh that survives", survivor)
     return (survivor,)
 
 
 @app.cell
-def _(fast, meshes, of_mesh, page, slow, survivor):
+def reply(fast, meshes, of_mesh, page, slow, survivor):
     choice_of_reader = parts.chosen(survivor)
     last = {mesh: of_mesh[mesh][-1].median for mesh in meshes}
     grew = {mesh: last[mesh] / of_mesh[mesh][0].median for mesh in meshes}
@@ -170,7 +170,7 @@ def _(fast, meshes, of_mesh, page, slow, survivor):
 
 
 @app.cell
-def _(HOSTS, half, page, slow):
+def run_it_here(HOSTS, half, page, slow):
     reason = lab3_testbed.why_not_here()
     where = mo.ui.dropdown([half, slow], value=slow, label="cable")
     which = mo.ui.dropdown(["stage=4", "data=4", "fsdp=4"], value="stage=4", label="mesh")
@@ -210,7 +210,7 @@ def _(HOSTS, ahead, button, where, which):
 
 
 @app.cell
-def _(HOSTS, of_mesh, page, parameters, slow):
+def take_away(HOSTS, of_mesh, page, parameters, slow):
     sent = 2 * (HOSTS - 1) / HOSTS * parameters * 4
     alone = sent / of_mesh["data=4"][-1].rate
     problems = page.problems(
@@ -240,7 +240,7 @@ def _(HOSTS, of_mesh, page, parameters, slow):
 
 
 @app.cell
-def _(meshes, of_mesh, page, problems):
+def where_the_model_is_wrong(meshes, of_mesh, page, problems):
     errors = [
         {
             "mesh": mesh,

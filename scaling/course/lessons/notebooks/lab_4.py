@@ -21,7 +21,7 @@ with app.setup:
 
 
 @app.cell
-def _():
+def opening():
     every = lab4_errata.exhibits()
     places = list(dict.fromkeys(one.where for one in every))
     field = parts.guess(
@@ -42,7 +42,7 @@ def _():
 
 
 @app.cell
-def _(every, field):
+def after_the_guess(every, field):
     is_two = lambda one: min(abs(one.ratio / 2 - 1), abs(one.ratio * 2 - 1)) <= lab4_errata.RIGHT
     halves = [one for one in every if is_two(one)]
     page = parts.opened(field, len(halves), (f"all factors {len(every) / len(halves):.4g}",))
@@ -82,13 +82,13 @@ def _(choice, every, page):
 
 
 @app.cell
-def _(asked, page, piece, should):
+def verdict(asked, page, piece, should):
     page.verdict(should, piece.computed, asked.unit, mistakes=asked.mistakes)
     return
 
 
 @app.cell
-def _(asked, cause, page, piece, printed):
+def reply(asked, cause, page, piece, printed):
     hit = parts.chosen(cause) == piece.cause
     known = [mistake(name) for name in asked.mistakes[:1]]
     explained = "".join(f"Here {one.sentence} Check: {one.check}" for one in known)
@@ -106,7 +106,7 @@ def _(asked, cause, page, piece, printed):
 
 
 @app.cell
-def _(every, page):
+def take_away(every, page):
     rows = [
         {
             "exhibit": one.title,
@@ -153,7 +153,7 @@ def _(every, page):
 
 
 @app.cell
-def _(every, page, problems):
+def where_the_model_is_wrong(every, page, problems):
     unexplained = [one for one in every if one.cause == lab4_errata.OTHER]
     page.ending(
         problems,

@@ -24,7 +24,7 @@ with app.setup:
 
 
 @app.cell
-def _():
+def opening():
     problem = find_problem("3.57B-128")
     published = sweep()
     ran, out = len(problem.times), len(problem.rows) - len(problem.times)
@@ -51,7 +51,7 @@ def _():
 
 
 @app.cell
-def _(field, out, problem, ran, spread):
+def after_the_guess(field, out, problem, ran, spread):
     middle = median(problem.times) / problem.times[0]
     page = parts.opened(field, spread, (f"typical one {spread / middle:.4g}", "percent"))
     line = [(place, seconds) for place, seconds in enumerate(problem.times, 1)]
@@ -92,7 +92,7 @@ def _(choice, page, set_tries):
 
 
 @app.cell
-def _(page, problem, tries):
+def shown_table(page, problem, tries):
     game = SweepGame(problem, tuple(problem.rows[i] for i in tries()))
     told = [
         {
@@ -108,7 +108,7 @@ def _(page, problem, tries):
 
 
 @app.cell
-def _(game, page, problem, published):
+def held_against_others(game, page, problem, published):
     yours = parts.chosen(SimpleNamespace(value=game if game.is_over else None))
     # Who only runs this file plays what the planner would.
     played = yours or SweepGame(problem, tuple(problem.rows[i] for i in problem.planner))
@@ -141,7 +141,7 @@ def _(game, page, problem, published):
 
 
 @app.cell
-def _(page, published):
+def all_problems(page, published):
     lost = lab5_sweeps.lost()
     scores = [
         {
@@ -162,7 +162,7 @@ def _(page, published):
 
 
 @app.cell
-def _(page, published):
+def the_sick_month(page, published):
     sick = tuple(one for one in published.problems if one.network == "sick")
     buses = [
         {
@@ -187,7 +187,7 @@ def _(page, published):
 
 
 @app.cell
-def _(kinds, page, sick, suffers):
+def reply(kinds, page, sick, suffers):
     picked = parts.chosen(suffers)
     largest = max(one.gpus for one in sick)
     says = lab5_sweeps.foretold(tuple(one for one in sick if one.gpus == largest))
@@ -235,7 +235,7 @@ def _(kinds, page, sick, suffers):
 
 
 @app.cell
-def _(page, problem):
+def take_away(page, problem):
     gpus = problem.gpus
     ill = find_problem(f"{problem.name}-sick")
     gradients = 1e9 * 4
@@ -273,7 +273,7 @@ def _(page, problem):
 
 
 @app.cell
-def _(page, problems, ratios):
+def where_the_model_is_wrong(page, problems, ratios):
     wrong = [
         {
             "split by": name,

@@ -23,7 +23,7 @@ with app.setup:
 
 
 @app.cell
-def _():
+def opening():
     chips = {"H100": "h100-sxm", "H200": "h200-sxm", "A100": "a100-sxm-80g", "B200": "b200-sxm"}
     chip = mo.ui.dropdown(chips, value="H100", label="chip")
     width = 8192  # columns and rows of the weights
@@ -52,14 +52,14 @@ once and uses it `m` times.
 
 
 @app.cell
-def _():
+def guess():
     field = parts.guess("From which batch m is this product bound by arithmetic?", "tokens")
     field
     return (field,)
 
 
 @app.cell
-def _(chip, field, width):
+def after_the_guess(chip, field, width):
     some = sc.learn.kernel("matmul", (256, width, width), accelerator=chip.value)
     critical = some["critical batch"]
     mistakes = ("sparse peak", "bytes per element 2", "multiply and add", "both directions")
@@ -104,7 +104,7 @@ def _(chip, field, width):
 
 
 @app.cell
-def _(bandwidth, batch, chip, page, peak, width):
+def shown_picture(bandwidth, batch, chip, page, peak, width):
     product = sc.learn.kernel("matmul", (batch.value, width, width), accelerator=chip.value)
     intensity = product["intensity"].answer
     rate = product["rate"]
@@ -120,7 +120,7 @@ def _(bandwidth, batch, chip, page, peak, width):
 
 
 @app.cell
-def _(page):
+def take_away(page):
     lighter = sc.learn.kernel("matmul", (256, 8192, 8192), accelerator="h100-sxm", weights="int8")
     halved = lighter["critical batch by the weights alone"]
     adding = {"dtype": "fp32", "accelerator": "a100-sxm-80g"}
@@ -159,7 +159,7 @@ def _(page):
 
 
 @app.cell
-def _(page, problems):
+def where_the_model_is_wrong(page, problems):
     rows = []
     for side in (1024, 4096, 16384):
         square = sc.learn.kernel("matmul", (side,) * 3, accelerator="h100-sxm")

@@ -25,7 +25,7 @@ with app.setup:
 
 
 @app.cell
-def _():
+def opening():
     shape, mesh = {"I": 4096, "J": 16384}, {"X": 2, "Y": 4}
     whole = sc.learn.array("A[I,J]", mesh, shape)["bytes of one copy"].answer
     field = parts.guess(
@@ -54,7 +54,7 @@ this project axes have names, `data`, `fsdp`, `tensor`, and so have dimensions: 
 
 
 @app.cell
-def _(field, mesh, shape):
+def after_the_guess(field, mesh, shape):
     split = sc.learn.array("A[I_X,J_Y]", mesh, shape)
     mistakes = (
         *(f"copies {mesh['X']}", f"copies {mesh['Y']}", f"all members {mesh['X'] * mesh['Y']}"),
@@ -108,7 +108,7 @@ def _(columns_over, on_mesh, rows_over, shape, sums_over):
 
 
 @app.cell
-def _(chosen, device, on_mesh, page, written):
+def shown_picture(chosen, device, on_mesh, page, written):
     copies, row = chosen["copies"].answer, chosen.rows[device.value]
     alt = (
         f"{written} on a mesh of {' x '.join(map(str, on_mesh.value.values()))}: device "
@@ -125,7 +125,7 @@ def _(chosen, device, on_mesh, page, written):
 
 
 @app.cell
-def _(chosen, field, mesh, on_mesh, page, whole, written):
+def the_ladder_of_what_you_split(chosen, field, mesh, on_mesh, page, whole, written):
     devices = math.prod(on_mesh.value.values())
     asked = field.value is not None and (written, on_mesh.value) == ("A[I_X,J_Y]", mesh)
     steps = ladder(
@@ -142,7 +142,7 @@ def _(chosen, field, mesh, on_mesh, page, whole, written):
 
 
 @app.cell
-def _(mesh, page, shape):
+def what_a_change_of_the_name_costs(mesh, page, shape):
     changes = {
         "A[I_X,J_Y] -> A[I,J_Y]": "all-gather over X",
         "A[I_X,J_Y] -> A[I,J]": "all-gather over X and Y",
@@ -193,7 +193,7 @@ along `Y` hold the same: `copies: {silent["copies"].answer:.0f}`. For weights th
 
 
 @app.cell
-def _(page):
+def take_away(page):
     kept = sc.learn.array("A[I_Y,J,K]", "X=8,Y=4,Z=2", "I=8,J=8,K=8")["copies"].answer
     reading = sc.learn.array("int8[8192_XY,16384]", "X=4,Y=8", cluster="dgx-h100", ideal=True)
     read = 1e6 * reading["time to read its part from memory"].ideal
@@ -261,7 +261,7 @@ Type `P("X", None)`, and the drawing shows the copies.
 
 
 @app.cell
-def _(page, problems):
+def where_the_model_is_wrong(page, problems):
     found = []
     for elements in (2**16, 2**30):
         sizes = (elements, 2, 1)

@@ -23,7 +23,7 @@ with app.setup:
 
 
 @app.cell
-def _():
+def opening():
     size, cluster = 2**30, "dgx-h100"
     inside = sc.price_collective("all-gather", size, cluster)
     across = sc.price_collective("all-gather", size, cluster, nodes=4)
@@ -55,7 +55,7 @@ all-gather of V = {show(size, "bytes")}: everyone has a part, and everyone wants
 
 
 @app.cell
-def _(across, cluster, field, inside, size):
+def after_the_guess(across, cluster, field, inside, size):
     rule = [sc.price_collective("all-gather", size, cluster, nodes=n, ideal=True) for n in (1, 4)]
     ratio = rule[1].time / rule[0].time
     _of = {level.level: level.bandwidth for level in across.levels}
@@ -102,7 +102,7 @@ def _(kind, members):
 
 
 @app.cell
-def _(film, kind, members, page, step):
+def shown_picture(film, kind, members, page, step):
     count, passed = members.value, sum(len(frame.sends) for frame in film[: step.value + 1])
     done = sum(terms == film[0].full for row in film[step.value].terms for terms in row)
     shown = (
@@ -120,7 +120,7 @@ def _(film, kind, members, page, step):
 
 
 @app.cell
-def _(cluster, page):
+def the_four_on_one_array(cluster, page):
     nodes = mo.ui.dropdown(["1", "2", "4", "32"], value="1", label="nodes of eight H100")
     volume = mo.ui.slider(steps=[4**n for n in range(8, 17)], value=2**30, label="V, bytes")
     swap, arrays = "A[I_X,J] -> A[I,J_X]", {"I": 256, "J": 4096}
@@ -142,7 +142,7 @@ takes {two_nodes / one_node:.1f} times as long as over one, while the all-gather
 
 
 @app.cell
-def _(cluster, nodes, page, volume):
+def shown_table(cluster, nodes, page, volume):
     changes = {
         "all-gather": "A[I_X,J] -> A[I,J]",
         "reduce-scatter": "A[I,J] {U_X} -> A[I_X,J]",
@@ -175,7 +175,7 @@ def _(cluster, nodes, page, volume):
 
 
 @app.cell
-def _(cluster, inside, page, size):
+def two_ladders(cluster, inside, page, size):
     guessed_time = abs(page.guess) * inside.time or None
     ladders = [
         sc.learn.collective_ladder("all-gather", size, cluster),
@@ -207,7 +207,7 @@ to them by hand; it begins with the bandwidth of NVLink's data sheet.
 
 
 @app.cell
-def _(alpha, page, rate, sweep):
+def shown_picture_2(alpha, page, rate, sweep):
     yours = lesson3_lines.AlphaBetaLine(alpha.value / 1e6, rate.value * 1e9)
     best = lesson3_lines.through(sweep)
     lines = {
@@ -227,7 +227,7 @@ def _(alpha, page, rate, sweep):
 
 
 @app.cell
-def _(page):
+def take_away(page):
     paper_size, far_size = 2**28, 2**31
     ring = sc.price_collective("all-reduce", paper_size, "dgx-a100", algorithm="ring", ideal=True)
     far = sc.price_collective("all-gather", far_size, "dgx-b200", nodes=4, ideal=True)
@@ -265,7 +265,7 @@ def _(page):
 
 
 @app.cell
-def _(page, problems):
+def verdict(page, problems):
     page.verdicts(problems)
     return
 
@@ -285,7 +285,7 @@ def _(problems):
 
 
 @app.cell
-def _(cluster, page):
+def where_the_model_is_wrong(cluster, page):
     rows = []
     for what, hosts_of in (("all-gather", 1), ("all-reduce", 2)):
         found = measured_sweep(what, cluster, 8 * hosts_of, hosts_of)

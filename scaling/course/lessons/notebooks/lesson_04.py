@@ -24,7 +24,7 @@ with app.setup:
 
 
 @app.cell
-def _():
+def opening():
     names = ("llama3-8b", "llama3-1b", "llama3-70b", "gpt2-1.5b", "qwen3-0.6b", "mixtral-8x7b")
     model = mo.ui.dropdown(names, value="llama3-8b", label="model")
     parts.opening(
@@ -39,7 +39,7 @@ def _():
 
 
 @app.cell
-def _(model):
+def guess(model):
     run = sc.load_run(model.value)
     shape, seq = run.model, run.batch.seq_len
     wide = "its MLP has a gate" if shape.mlp == "swiglu" else "its MLP has no gate"
@@ -66,7 +66,7 @@ compares each token with all T tokens of its sequence: those products have no we
 
 
 @app.cell
-def _(field, model, seq, shape):
+def after_the_guess(field, model, seq, shape):
     counted = sc.learn.count(model.value, seq_len=seq)
     exact, rule = counted["training FLOPs of a token"], counted["6 x parameters"]
     forward = counted["forward FLOPs of a token"]
@@ -121,7 +121,7 @@ def _(field, model, seq, shape):
 
 
 @app.cell
-def _(counted, forward, page, seq, shape):
+def where_parameters_and_flops_are(counted, forward, page, seq, shape):
     head = counted["head"] if any(part.name == "head" for part in counted.parts) else None
     pairs = (
         ("attention: queries, keys, values, output", counted["attention"], "projections"),
@@ -155,7 +155,7 @@ def _(counted, forward, page, seq, shape):
 
 
 @app.cell
-def _(causal, context, model, page):
+def shown_picture(causal, context, model, page):
     overtakes = "context at which the attention core costs as much as "
     here = sc.learn.count(model.value, seq_len=context.value, causal=causal.value)
     ahead = sc.learn.count(model.value, seq_len=2**8, causal=causal.value)
@@ -192,14 +192,14 @@ def _(causal, context, model, page):
 
 
 @app.cell
-def _(page):
+def what_training_keeps(page):
     sequences = mo.ui.slider(1, 16, value=2, label="sequences of a GPU", show_value=True)
     page.show("## What training keeps", sequences)
     return (sequences,)
 
 
 @app.cell
-def _(model, page, seq, sequences):
+def shown_picture_2(model, page, seq, sequences):
     DEVICES, STATE = 8, 12  # GPUs of a node; bytes: fp32 weights and two moments, as the trainer
     keeps = sc.learn.count(
         model.value, batch=sequences.value * seq, bytes_per_parameter=STATE, seq_len=seq
@@ -227,7 +227,7 @@ def _(model, page, seq, sequences):
 
 
 @app.cell
-def _(DEVICES, STATE, page):
+def take_away(DEVICES, STATE, page):
     memories = []
     for stored in parts.stored("remat"):
         settings = dict(stored.set)
@@ -281,7 +281,7 @@ def _(DEVICES, STATE, page):
 
 
 @app.cell
-def _(memories, page, problems):
+def where_the_model_is_wrong(memories, page, problems):
     peak = sc.learn.chip("h100-sxm")["peak bf16"].answer
 
     def timed(name, tokens, seconds_of):

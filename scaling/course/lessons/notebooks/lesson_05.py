@@ -23,7 +23,7 @@ with app.setup:
 
 
 @app.cell
-def _():
+def opening():
     places = {
         "8 H100 of a node": ("dgx-h100", 1),
         "16 H100 of two nodes": ("dgx-h100", 2),
@@ -65,7 +65,7 @@ products grow with B, the weights do not. So from some B on the gather costs not
 
 
 @app.cell
-def _():
+def guess():
     field = parts.guess(
         "From how many tokens per device is the all-gather of weights hidden?", "tokens"
     )
@@ -74,7 +74,7 @@ def _():
 
 
 @app.cell
-def _(D, F, X, cluster, field, layer, nodes):
+def after_the_guess(D, F, X, cluster, field, layer, nodes):
     mlp = {"model.n_layers": 32, "model.d_model": D, "model.d_ff": F, "model.n_heads": 32,
            "model.vocab_size": 32_000, "model.mlp": "gelu"}  # fmt: skip
     limit = sc.learn.limits("custom", cluster=cluster, nodes=nodes, mesh=f"fsdp={X}", set=mlp)
@@ -157,7 +157,7 @@ def _(D, F, cluster, forward, layer, nodes):
 
 
 @app.cell
-def _(drawn, forward, gather, page, products, tokens):
+def shown_picture(drawn, forward, gather, page, products, tokens):
     here = products(tokens.value)[1]
     waits = max(0.0, gather[1] - here)
     said = f"a layer computes for {show(here, 's')}, its gather takes {show(gather[1], 's')}"
@@ -175,7 +175,7 @@ def _(drawn, forward, gather, page, products, tokens):
 
 
 @app.cell
-def _(page):
+def replicas_or_shards_compiled_steps(page):
     def named(entry):
         """The model of a stored step and the tokens that a GPU has at a time."""
         batch = sc.load_run(entry.run, set=dict(entry.set)).batch
@@ -193,7 +193,7 @@ def _(page):
 
 
 @app.cell
-def _(case, page):
+def shown_ladder(case, page):
     sharded = next(asked for asked in case.value if asked["mesh"] == "fsdp=8")
     priced = [(asked, sc.predict(**asked)) for asked in case.value]
 
@@ -231,7 +231,7 @@ def _(case, page):
 
 
 @app.cell
-def _(page):
+def take_away(page):
     blackwell = sc.learn.limits("llama3-8b", cluster="dgx-b200", nodes=1)
     figure = {given.symbol: show(given.value, given.unit) for given in blackwell.inputs}
     sparse = sc.learn.limits("mixtral-8x7b", cluster="dgx-h100", nodes=16)
@@ -275,7 +275,7 @@ def _(page):
 
 
 @app.cell
-def _(page, problems, rate):
+def where_the_model_is_wrong(page, problems, rate):
     def hiding(size):
         """A measured all-gather on 8 H100 beside ours, and the tokens that hide it."""
         seen = measured_collective("all-gather", size, "dgx-h100", 8).seconds

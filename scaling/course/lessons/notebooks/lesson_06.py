@@ -22,7 +22,7 @@ with app.setup:
 
 
 @app.cell
-def _():
+def opening():
     clusters = {
         "DGX A100": "dgx-a100",
         "DGX H100": "dgx-h100",
@@ -65,7 +65,7 @@ the less each multiplies. What each receives stays almost the same.
 
 
 @app.cell
-def _():
+def guess():
     field = parts.guess(
         "How many chips of a node can share this layer and not wait for each other?", "chips"
     )
@@ -74,7 +74,7 @@ def _():
 
 
 @app.cell
-def _(cluster, field, model, per_node):
+def after_the_guess(cluster, field, model, per_node):
     limit = sc.learn.limits(model.value, cluster=cluster.value, nodes=2)["largest tensor axis"]
     mistakes = ("both directions", "sparse peak", "gated", "multiply and add", "backward")
     page = parts.opened(field, limit.ideal, mistakes)
@@ -133,7 +133,7 @@ def _(cluster, inner, per_node, place, tokens, width):
 
 
 @app.cell
-def _(cluster, exact, page, per_node, times, tokens):
+def shown_picture(cluster, exact, page, per_node, times, tokens):
     name = {True: "fitted", False: "textbook"}[exact.value]
     seconds = {chips: found[exact.value] for chips, found in times.items()}
     nodes = {chips: max(1, chips // per_node) for chips in seconds}
@@ -156,7 +156,7 @@ def _(cluster, exact, page, per_node, times, tokens):
 
 
 @app.cell
-def _(limit, page, per_node):
+def two_nodes(limit, page, per_node):
     shown = {
         "place": "place",
         "link that binds": "link",
@@ -205,7 +205,7 @@ def _(limit, page, per_node):
 
 
 @app.cell
-def _(page):
+def take_away(page):
     layers = 4
     blackwell = sc.learn.limits("llama3-70b", cluster="dgx-b200", nodes=2)["largest tensor axis"]
     over_two = blackwell.rows[1]
@@ -248,7 +248,7 @@ def _(page):
 
 
 @app.cell
-def _(page, problems):
+def where_the_model_is_wrong(page, problems):
     series = measured_series("tensor in a node")
     steps = [sc.predict(**point.asked, source="analytic") for point in series.points]
     compared = [

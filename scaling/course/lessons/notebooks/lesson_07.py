@@ -20,7 +20,7 @@ with app.setup:
 
 
 @app.cell
-def _():
+def opening():
     group = parts.stored("splits of 64 GPUs")
     whole = next(e for e in group if (e.cluster, e.mesh) == ("dgx-h100", "fsdp=64"))
     clusters = list(dict.fromkeys(entry.cluster for entry in group))
@@ -51,7 +51,7 @@ equal. On GPUs they are not: a node's NVLink is many times as wide as a GPU's sh
 
 
 @app.cell
-def _(clusters, devices, example, field, group, whole):
+def after_the_guess(clusters, devices, example, field, group, whole):
     priced = lambda entry, source: entry.arguments | {"source": source}
     tensor_of = lambda mesh: int(mesh.partition("tensor=")[2] or 1)
     _on_h100 = [entry for entry in group if entry.cluster == whole.cluster]
@@ -119,7 +119,7 @@ def _(cluster, group, network, nvlink, page):
 
 
 @app.cell
-def _(devices, example, page, whole):
+def the_ladder_of_a_step(devices, example, page, whole):
     limits = sc.learn.limits(example, cluster="dgx-h100", nodes=devices // 8)
     answer = limits["fewest tokens with fsdp and tensor"]
     mine = example.batch.tokens / devices
@@ -135,7 +135,7 @@ def _(devices, example, page, whole):
 
 
 @app.cell
-def _(group, page, whole):
+def take_away(group, page, whole):
     best_fsdp = (2**18 * 64 / 16384) ** 0.5
     on_h100 = [entry for entry in group if entry.cluster == "dgx-h100"]
     errors = parts.ranges({entry.mesh: sc.predict(**entry.arguments) for entry in on_h100})
@@ -175,7 +175,7 @@ def _(group, page, whole):
 
 
 @app.cell
-def _(errors, page, problems):
+def where_the_model_is_wrong(errors, page, problems):
     page.ending(
         problems,
         "No GPU of this project has run these steps. The ranges are those within which published "

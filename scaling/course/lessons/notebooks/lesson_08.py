@@ -17,7 +17,7 @@ with app.setup:
 
 
 @app.cell
-def _():
+def opening():
     group = parts.stored("experts")
     model = group[0].run
     count = sc.learn.count(model)
@@ -48,7 +48,7 @@ sending weights to the tokens.
 
 
 @app.cell
-def _(field, group, model, moe, where):
+def after_the_guess(field, group, model, moe, where):
     limits = sc.learn.limits(model, **where)
     rule = limits["rule"]
     ratio = moe.n_experts / moe.experts_per_token
@@ -90,7 +90,7 @@ def _(field, group, model, moe, where):
 
 
 @app.cell
-def _(group, network, nvlink, page):
+def shown_table(group, network, nvlink, page):
     changes = parts.changes(network=network.value, nvlink=nvlink.value)
     steps = {entry.mesh: sc.predict(**entry.arguments, what_if=changes) for entry in group}
     listed = [
@@ -107,14 +107,14 @@ def _(group, network, nvlink, page):
 
 
 @app.cell
-def _(group, page):
+def the_ladder_of_a_mesh(group, page):
     rungs_of_step = sc.learn.step_ladder(**group[-1].arguments)
     page.show(f"## The ladder of {group[-1].mesh}", page.ladder(rungs_of_step))
     return
 
 
 @app.cell
-def _(page):
+def take_away(page):
     needed = 2475 * 128 / 4
     exchange = 1e3 * sc.price_collective("all-to-all", "64MiB", cluster="dgx-h100", ideal=True).time
     problems = page.problems(
@@ -151,7 +151,7 @@ def _(page):
 
 
 @app.cell
-def _(page, problems, steps):
+def where_the_model_is_wrong(page, problems, steps):
     page.ending(
         problems,
         "Every step is priced under an even load. Real routers send more tokens to some experts, "

@@ -24,7 +24,7 @@ with app.setup:
 
 
 @app.cell
-def _():
+def opening():
     field = parts.guess(
         "Four stages, eight microbatches: what share of the step is a stage idle?", "%"
     )
@@ -54,7 +54,7 @@ the parts that a stage holds, its virtual stages; in the guide it is the size of
 
 
 @app.cell
-def _(field):
+def after_the_guess(field):
 
     def bubble(stages, microbatches, virtual_stages=1):
         """The textbook's bubble of a pipeline, as `scaling limits` has it."""
@@ -125,7 +125,7 @@ def _(field):
 
 
 @app.cell
-def _(bubble, microbatches, page, schedule, stages):
+def shown_picture(bubble, microbatches, page, schedule, stages):
     virtual = 2 if schedule.value == "interleaved" else 1
     passes = timetable(schedule.value, stages.value, microbatches.value, virtual)
     idle, rule = idle_share(passes), bubble(stages.value, microbatches.value, virtual)
@@ -144,7 +144,7 @@ def _(bubble, microbatches, page, schedule, stages):
 
 
 @app.cell
-def _(page):
+def what_travels(page):
     where = {"cluster": "dgx-h100", "nodes": 8, "mesh": "stage=8,tensor=8"}
     wide = sc.learn.limits("llama3-70b", **where, set={"batch.microbatches": 32})
     hop = wide["hop to the next stage"]
@@ -172,7 +172,7 @@ of its chips, so the permute can hide behind the next microbatch.
 
 
 @app.cell
-def _(bubble, page):
+def what_the_compiler_makes_of_it(bubble, page):
     priced = [(entry, sc.predict(**entry.arguments)) for entry in parts.stored("pipelines")]
 
     def described(entry, step):
@@ -208,7 +208,7 @@ def _(bubble, page):
 
 
 @app.cell
-def _(bubble, page):
+def take_away(bubble, page):
     asked = {"stages": 2, "microbatches": 8}
     halved = bubble(8, 16, 2)
     problems = page.problems(
@@ -249,7 +249,7 @@ def _(bubble, page):
 
 
 @app.cell
-def _(bubble, page, problems):
+def where_the_model_is_wrong(bubble, page, problems):
     series = measured_series("microbatches of a pipeline")
     steps = [sc.predict(**point.asked, source="analytic") for point in series.points]
     middle = {point.microbatches: median(point.seconds) for point in series.points}

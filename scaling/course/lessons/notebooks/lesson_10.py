@@ -21,7 +21,7 @@ with app.setup:
 
 
 @app.cell
-def _():
+def opening():
     group = [e for e in parts.stored("long sequences") if "context.method" not in e.set]  # the ring
     model = group[0].run
     crossing = sc.learn.count(model)[
@@ -49,7 +49,7 @@ for each other device, while the scores with those that arrived last are compute
 
 
 @app.cell
-def _(field, group, model):
+def after_the_guess(field, group, model):
     limits = sc.learn.limits(model, cluster="dgx-h100")
     lengths = {
         f"{tokens:,} tokens": tokens for tokens in sorted({e.set["batch.seq_len"] for e in group})
@@ -115,7 +115,7 @@ def _(group, length, link, page):
 
 
 @app.cell
-def _(group, page):
+def the_ladder_of_a_long_step(group, page):
     longest = max(group, key=lambda e: (e.set["batch.seq_len"], e.mesh))
     rungs_of_step = sc.learn.step_ladder(**longest.arguments)
     page.show("## The ladder of a long step", page.ladder(rungs_of_step))
@@ -123,7 +123,7 @@ def _(group, page):
 
 
 @app.cell
-def _(page):
+def take_away(page):
     shape = preset("llama3-1b")  # of those heads
     sent = exchanged_bytes(shape, 1, 2 * 16384, 2)
     far = sc.learn.limits("llama3-8b", cluster="dgx-h100", nodes=2)
@@ -165,7 +165,7 @@ def _(page):
 
 
 @app.cell
-def _(page, problems, steps):
+def where_the_model_is_wrong(page, problems, steps):
     mfu = [{"MFU, full attention": float(step.mfu)} for step in steps.values()]
     shown = [row | share for row, share in zip(parts.ranges(steps), mfu, strict=True)]
     page.ending(

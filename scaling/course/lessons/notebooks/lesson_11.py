@@ -22,7 +22,7 @@ with app.setup:
 
 
 @app.cell
-def _():
+def opening():
     group = parts.stored("remat")
     model = max((entry.run for entry in group), key=lambda name: sc.learn.count(name).answer)
     steps = {e.set["remat"]: sc.predict(**e.arguments) for e in group if e.run == model}
@@ -49,7 +49,7 @@ backward pass will need. **Remat** keeps less of that and computes it again.
 
 
 @app.cell
-def _(entry, field, run, steps):
+def after_the_guess(entry, field, run, steps):
     whole = steps["none"]
     count = sc.learn.count(run)
     state = 12 * count.answer / whole.devices
@@ -98,7 +98,7 @@ def _(entry, field, run, steps):
 
 
 @app.cell
-def _(page, policy, steps):
+def shown_picture(page, policy, steps):
     shown = steps[policy.value]
     priced = price_program(shown.pricing, record=True)
     curve = step_memory(priced, shown.memory.capacity)
@@ -113,7 +113,7 @@ def _(page, policy, steps):
 
 
 @app.cell
-def _(page, steps):
+def take_away(page, steps):
     filled = 70e9 * 16 / 80e9
     longer = float(steps["full"].step_time / steps["none"].step_time)
     problems = page.problems(
@@ -150,7 +150,7 @@ def _(page, steps):
 
 
 @app.cell
-def _(page, problems, steps):
+def where_the_model_is_wrong(page, problems, steps):
     rows = [
         {
             "remat": name,

@@ -24,7 +24,7 @@ with app.setup:
 
 
 @app.cell
-def _():
+def opening():
     steps = recorded_steps()
     cases = list(dict.fromkeys((step.hosts, step.mesh) for step in steps))
     field = parts.guess(
@@ -52,7 +52,7 @@ Further down is a published step whose prediction is far off, and you find the t
 
 
 @app.cell
-def _(cases, field, steps):
+def after_the_guess(cases, field, steps):
     two = {s.bandwidth: s for s in steps if (s.hosts, s.mesh) == (2, "fsdp=2")}
     grew = two["500Mbit"].median / two["1Gbit"].median
     foretold = two["500Mbit"].predicted / two["1Gbit"].predicted
@@ -87,7 +87,7 @@ def _(cases, field, steps):
 
 
 @app.cell
-def _(case, page, steps):
+def two_unknowns(case, page, steps):
     chosen = [s for s in steps if (s.hosts, s.mesh) == case.value]
     WORDS, bars = {"exposed_communication": "waiting"}, {}
     for step in chosen:
@@ -129,7 +129,7 @@ def _(case, page, steps):
 
 
 @app.cell
-def _(page):
+def a_prediction_that_is_wrong(page):
     series = measured_series("tensor in a node")
     settings = {
         f"{point.asked['mesh']}, {point.microbatches} microbatches": (
@@ -169,7 +169,7 @@ def _(page):
 
 
 @app.cell
-def _(after, before, page, settings):
+def shown_table(after, before, page, settings):
     (seconds_before, step_before), (seconds_after, step_after) = (
         settings[before.value],
         settings[after.value],
@@ -201,7 +201,7 @@ def _(cause):
 
 
 @app.cell
-def _(cause, causes, page, settings, wrong):
+def reply(cause, causes, page, settings, wrong):
     _found = causes.get(parts.chosen(cause), "")
     _seconds, _step = settings[wrong]
     calls = sum(int(line.count) for line in _step.collectives)
@@ -219,7 +219,7 @@ def _(cause, causes, page, settings, wrong):
 
 
 @app.cell
-def _(page):
+def take_away(page):
     without, _bytes = line_over_rates([3.0, 5.0], [1.0, 0.5])
     summed = sc.learn.collective_ladder("all-reduce", 2**30, cluster="dgx-h100")
     beyond = summed["measured"].value / summed["fitted"].value
@@ -271,7 +271,7 @@ def _(page):
 
 
 @app.cell
-def _(page, problems, steps):
+def where_the_model_is_wrong(page, problems, steps):
     errors = [
         {
             "hosts": step.hosts,

@@ -21,7 +21,7 @@ with app.setup:
 
 
 @app.cell
-def _():
+def opening():
     model, cluster, batch = "llama3-70b", "dgx-h200", {"batch.global_batch": 512}
     tokens = 15e12  # of Llama 3's training
     count = sc.learn.count(model, tokens=tokens)
@@ -43,7 +43,7 @@ questions come before the first GPU hour: **does it fit, on which mesh, how long
 
 
 @app.cell
-def _(batch, cluster, field, model, tokens):
+def after_the_guess(batch, cluster, field, model, tokens):
     devices = 512
     planned = sc.plan(model, cluster=cluster, nodes=devices // 8, set=batch, top=6)
     step = planned.plans[0].prediction
@@ -96,7 +96,7 @@ def _(batch, cluster, devices, model, nodes, planned):
 
 
 @app.cell
-def _(best, cluster, found, model, nodes, page, predictions, tokens):
+def what_it_takes(best, cluster, found, model, nodes, page, predictions, tokens):
     mo.stop(best is None, mo.md("**Nothing fits.** Take more devices."))
     budget = sc.learn.budget(
         model, tokens=tokens, cluster=cluster, nodes=nodes.value, mfu=float(best.prediction.mfu)
@@ -125,7 +125,7 @@ def _(best, cluster, found, model, nodes, page, predictions, tokens):
 
 
 @app.cell
-def _(batch, cluster, model, page):
+def the_ladder_of_that_step(batch, cluster, model, page):
     how = batch | {"remat": "selective", "batch.microbatches": 1}
     rungs_of_step = sc.learn.step_ladder(model, cluster, 64, "data=8,fsdp=64", "analytic", how)
     page.show("## The ladder of that step", page.ladder(rungs_of_step))
@@ -133,7 +133,7 @@ def _(batch, cluster, model, page):
 
 
 @app.cell
-def _(page):
+def take_away(page):
     steps = 20
     chips = {"cluster": "dgx-h100", "devices": 4096, "overrides": ["peak_bf16=990e12"]}
     guides = sc.learn.budget(parameters=70e9, tokens=15e12, mfu=0.45, **chips)
@@ -185,7 +185,7 @@ def _(page):
 
 
 @app.cell
-def _(page, predictions, problems):
+def where_the_model_is_wrong(page, predictions, problems):
     page.ending(
         problems,
         "Plans are closed forms; `scaling plan --verify` prices the best again from their "
