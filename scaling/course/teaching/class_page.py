@@ -38,6 +38,8 @@ MOST_BODY = 200  # bytes of what a page sends
 MOST_CONNECTIONS = 64  # at once; the next are closed
 SENDER = 16  # hexadecimal digits of the random number of a page
 BINS = 12  # bars, at most
+FAR = 100.0  # a prefix off is a factor of 1,000: such guesses would press all others together
+WIDEST = 40  # letters of the longest bar in a terminal
 RENEWED = 3  # s between two pictures of the teacher's page
 
 
@@ -62,10 +64,15 @@ class Bar:
 
 
 def bars(guesses: Iterable[float]) -> list[Bar]:
-    """Return a histogram, with borders that grow by one factor; numbers above 0."""
+    """Return a histogram of numbers above 0, with borders that grow by one factor.
+
+    What lies further than a factor of `FAR` from the middle stands in the first or last bar.
+    """
     found = sorted(guesses)
     if not found:
         return []
+    middle = median(found)
+    found = [min(max(guess, middle / FAR), middle * FAR) for guess in found]
     low, high = math.log(found[0]), math.log(found[-1])
     count = min(BINS, max(1, math.ceil(math.sqrt(len(found))) + 2)) if high > low else 1
     width = (high - low) / count
@@ -105,22 +112,28 @@ class Room:
             return sorted(self.guesses.values())
 
     def mistakes(self) -> list[tuple[int, str]]:
-        """Return how many guesses betray each mistake, most first; before them those right."""
+        """Return how many guesses are right, and how many betray which mistakes, most first."""
         one = self.question
         if one.answer is None:
             return []
         verdicts = [diagnose(v, one.answer, one.tolerance, one.mistakes) for v in self.values]
-        counts = Counter(m.sentence for verdict in verdicts for m in verdict.mistakes)
+        wrong = (verdict.mistakes for verdict in verdicts if verdict.mistakes)
+        counts = Counter(" Or: ".join(m.sentence for m in some) for some in wrong)
         right = sum(verdict.right for verdict in verdicts)
-        return [(right, "right"), *((n, sentence) for sentence, n in counts.most_common())]
+        return [(right, "right"), *((n, sentences) for sentences, n in counts.most_common())]
 
     def __str__(self) -> str:
         values, unit = self.values, self.question.unit
         if not values:
             return "no guesses came in"
         lines = [f"{len(values)} guesses, in the middle {show(median(values), unit)}"]
-        for bar in bars(values):
-            lines.append(f"{show(bar.low, ''):>10} to {show(bar.high, ''):<10} {'#' * bar.count}")
+        found = bars(values)
+        each = max(1.0, max(bar.count for bar in found) / WIDEST)
+        for bar in found:
+            row = "#" * math.ceil(bar.count / each)
+            lines.append(
+                f"{show(bar.low, ''):>10} to {show(bar.high, ''):<10} {bar.count:>3} {row}"
+            )
         lines += [f"{count:>4}  {words}" for count, words in self.mistakes() if count]
         return "\n".join(lines)
 
