@@ -71,11 +71,17 @@ def short_page(answer: Answer) -> str:
     lines += ["  " + line for line in table(rows[:MOST_ROWS])]
     lines += [f"  note: {note}" for note in answer.notes[:1]]
     shown = sorted(answer.parts, key=_place)[: max(LINES - 1 - len(lines), 0)]
-    lines += [f"  {part.name}: {show(part.answer, part.unit)}{beside(part)}" for part in shown]
+    lines += [f"  {_line(part)}" for part in shown]
     left = len(whole) - len(lines)
     return "\n".join(
         [*lines[: LINES - 1], f"  {left} more lines by --all{guide_line(answer, '; ')}"]
     )
+
+
+def _line(part: Answer) -> str:
+    """A part with what limits it."""
+    limit = f"; {part.binds}" if part.binds else ""
+    return f"{part.name}: {show(part.answer, part.unit)}{beside(part)}{limit}"
 
 
 def _symbols(answer: Answer) -> Iterator[str]:

@@ -58,6 +58,11 @@ def test_a_short_page_has_twelve_lines_at_most_and_begins_like_the_whole_one(que
     assert short == whole or re.search(r"\d+ more lines by --all", short[-1])
 
 
+def test_a_short_page_says_what_is_wrong_with_a_part():
+    asked = {"samples": 10**6, "batch": 64, "step_time": 1.0, "cluster": "rtx4090-8"}
+    assert re.search(r"MFU: [\d.]+; above 1", short_page(sc.budget("llama3-8b", **asked)))
+
+
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_a_page_has_sizes_of_one_kind(question):
     """Links that bind and notes are sentences of their own."""
