@@ -20,11 +20,14 @@ from scaling.course.lessons.lab1_programs import FILE as PROGRAMS
 from scaling.course.lessons.lab1_programs import cases
 from scaling.course.lessons.lab4_errata import NOTHING, OTHER, exhibits
 from scaling.course.lessons.translated import texts
+from scaling.course.puzzles.goal import MEASURES
 from scaling.course.puzzles.puzzle import puzzles
 from scaling.course.quizzes.common_mistakes import FAR, KNOWN
 from scaling.course.quizzes.quiz import quizzes
+from scaling.course.sweeps.game import sweep
 from scaling.course.web.pages import MEANING, glossary_text
 from scaling.course.web.texts import ENGLISH
+from scaling.program.stored import stored_programs
 
 ROOT = Path(__file__).parents[1]
 COURSE, CLI = ROOT / "scaling" / "course", ROOT / "scaling" / "cli"
@@ -63,6 +66,10 @@ def _required() -> Iterator[tuple[str, str]]:
     blocks = (block for block in glossary.strip().split("\n\n") if not block.startswith("|"))
     meanings = (row[1] for row in MEANING.findall(glossary))
     yield from (("docs/glossary.md", text) for text in (*blocks, *meanings))
+    yield from (("scaling/course/puzzles/goal.py", one.words) for one in MEASURES.values())
+    told = (sweep().about, *sweep().choosers.values(), *(p.network for p in sweep().problems))
+    yield from (("scaling/course/web/pages/sweeps.json", text) for text in told)
+    yield from (("scaling/program/stored", one.group) for one in stored_programs())
     mistakes = "scaling/course/quizzes/common_mistakes.py"
     yield from ((mistakes, text) for text in (by for _, by in FAR))
     yield from (("scaling/course/ladder/rungs.py", name) for name in RUNGS)

@@ -18,9 +18,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from scaling.course.explorer.programs import programs
 from scaling.course.language import speaking
 from scaling.course.quizzes.quiz import Quiz
-from scaling.course.web.ask import all_quizzes, ask, one_quiz
+from scaling.course.web.ask import all_quizzes, all_sweeps, ask, one_quiz
 from scaling.course.web.pages import OTHERS
 from scaling.course.web.search import all_entries
 
@@ -44,8 +45,6 @@ def write_small(out: Path, of: Sequence[Quiz], more: Iterable[dict[str, str]] = 
     Args:
         more: entries of the search besides those of the course.
     """
-    for name in ("programs", "sweeps"):
-        keep(out / "stored" / f"{name}.js", name, asked(name))
     documents = list(more)
     for spoken in ("en", *OTHERS):
         folder = out if spoken == "en" else out / spoken
@@ -53,11 +52,13 @@ def write_small(out: Path, of: Sequence[Quiz], more: Iterable[dict[str, str]] = 
         with speaking(spoken):
             answers = {quiz.id: one_quiz({"id": quiz.id}) for quiz in of}
             found = [*all_entries({}), *({**d, "address": up + d["address"]} for d in documents)]
-            for name, value in (
-                ("answers", answers),
-                ("quizzes", all_quizzes({})),
-                ("search", found),
-            ):
+            shown: dict[str, Any] = {
+                "answers": answers,
+                "quizzes": all_quizzes({}),
+                "search": found,
+            }
+            shown |= {"programs": programs({}), "sweeps": all_sweeps({})}
+            for name, value in shown.items():
                 keep(folder / "stored" / f"{name}.js", name, value)
 
 

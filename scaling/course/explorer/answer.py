@@ -30,6 +30,7 @@ from scaling.course.explorer.request import (
     profile_of_text,
     request_of,
 )
+from scaling.course.language import t
 from scaling.meshes.errors import InputError
 from scaling.meshes.units import format_memory, format_range, format_time, percent, three_digits
 from scaling.report.prediction import verdict
@@ -112,9 +113,14 @@ def _as_built(key: str, calibration: str) -> PredictionResult:
 
 
 def _title(now: PredictionResult, asked: ExplorerRequest) -> str:
-    nodes = f"{asked.stored.nodes} node{'s' * (asked.stored.nodes != 1)}"
-    return f"{asked.stored.run} on {now.mesh} of {asked.stored.cluster}, {nodes}, " + (
-        f"{now.devices:,} device{'s' * (now.devices != 1)}"
+    stored, devices = asked.stored, now.devices
+    return t(
+        "{run} on {mesh} of {cluster}, {nodes}, {devices}",
+        run=stored.run,
+        mesh=now.mesh,
+        cluster=stored.cluster,
+        nodes=t("1 node") if stored.nodes == 1 else t("{n} nodes", n=stored.nodes),
+        devices=t("1 device") if devices == 1 else t("{n:,} devices", n=devices),
     )
 
 
@@ -124,12 +130,13 @@ def _step(now: PredictionResult, before: PredictionResult | None) -> dict[str, A
         "seconds": seconds,
         "text": format_time(seconds),
         "range": format_range(now.step_time_low, now.step_time_high),
-        "grade": now.grade,
+        "grade": t(now.grade),
         "change": "",
     }
     if before is not None:
         ratio = seconds / float(before.step_time)
-        shown["change"] = f"{format_time(before.step_time)} as built; now x{ratio:.3g}"
+        was = format_time(before.step_time)
+        shown["change"] = t("{time} as built; now x{ratio:.3g}", time=was, ratio=ratio)
     return shown
 
 

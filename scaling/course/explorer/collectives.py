@@ -9,6 +9,7 @@ import numpy as np
 
 from scaling.collectives.explain import LevelTime, level_times
 from scaling.course.explorer.source_lines import source_line
+from scaling.course.language import t
 from scaling.hlo.shapes import Array, arrays, parse_shape
 from scaling.meshes.units import format_rate, format_size, format_time, three_digits
 from scaling.program.ir import Collective, Number, Origin
@@ -72,11 +73,14 @@ def details(row: CollectiveRow, priced: Priced) -> dict[str, Any]:
     """Return what a page shows of the chosen collective."""
     step = row.first
     ranks = groups_of(row, priced).shape[1]
+    size = format_size(float(step.bytes))
     return {
         "id": step.name,
-        "title": f"{step.kind} over {axis_name(step)}, {format_size(float(step.bytes))} a call",
+        "title": t(
+            "{kind} over {axis}, {size} a call", kind=step.kind, axis=axis_name(step), size=size
+        ),
         "groups": members_words(row, priced),
-        "bytes": f"{format_size(float(step.bytes))}: {MEANING[step.kind]}",
+        "bytes": f"{size}: {t(MEANING[step.kind])}",
         "arrays": array_words(step, ranks),
         "formula": collective_formula(step, priced),
         "levels": [
@@ -100,10 +104,11 @@ def groups_of(row: CollectiveRow, priced: Priced) -> np.ndarray:
 def members_words(row: CollectiveRow, priced: Priced) -> str:
     """Return `8 groups of 64 devices`; of a permute between pairs `384 pairs of devices`."""
     groups = groups_of(row, priced)
-    many = "s" * (len(groups) != 1)
     if row.first.kind == "permute" and groups.shape[1] == PAIR:
-        return f"{len(groups):,} pair{many} of devices"
-    return f"{len(groups):,} group{many} of {groups.shape[1]:,} devices"
+        one, many = t("{n:,} pair of devices"), t("{n:,} pairs of devices")
+    else:
+        one, many = t("{n:,} group of {each:,} devices"), t("{n:,} groups of {each:,} devices")
+    return (one if len(groups) == 1 else many).format(n=len(groups), each=groups.shape[1])
 
 
 def talkers(row: CollectiveRow, priced: Priced) -> dict[int, int]:
@@ -129,7 +134,7 @@ def levels_of(row: CollectiveRow, priced: Priced) -> tuple[LevelTime, ...]:
 def level_words(level: LevelTime) -> str:
     """`117 MB over 400 GB/s: 293 us`."""
     size, rate = format_size(level.bytes), format_rate(level.bandwidth)
-    return f"{size} over {rate}: {format_time(level.time)}"
+    return t("{size} over {rate}: {time}", size=size, rate=rate, time=format_time(level.time))
 
 
 def _origins(row: CollectiveRow, priced: Priced) -> list[dict[str, Any]]:
@@ -142,9 +147,9 @@ def _origins(row: CollectiveRow, priced: Priced) -> list[dict[str, Any]]:
         line = source_line(origin, priced.program.mesh.get("stage", 1) > 1)
         shown.append(
             {
-                "where": " ".join(filter(None, (origin.phase, origin.layer))) or "not known",
+                "where": " ".join(filter(None, (origin.phase, origin.layer))) or t("not known"),
                 "calls": f"{calls:,.0f}",
-                "line": f"{line.file}, line {line.line}" if line else "",
+                "line": t("{file}, line {n}", file=line.file, n=line.line) if line else "",
                 "text": line.text if line else "",
             }
         )

@@ -12,6 +12,7 @@ from scaling.course.explorer.collectives import (
     members_words,
     talkers,
 )
+from scaling.course.language import t
 from scaling.meshes.errors import InputError
 from scaling.meshes.units import format_memory, format_rate, format_time
 from scaling.pictures.axes import Scale
@@ -41,10 +42,12 @@ Figure = dict[str, str]  # name, title, svg and words: what a page shows
 
 def split_picture(now: Prediction, before: Prediction | None) -> Figure:
     """The parts of the step time; with changes also as it was before."""
-    steps = {"as built": before, "changed": now} if before else {"one step": now}
+    steps = {t("as built"): before, t("changed"): now} if before else {t("one step"): now}
     terms = {words: float(getattr(now.time, term)) for term, (words, _) in TERMS.items()}
     said = ", ".join(f"{words} {format_time(n)}" for words, n in terms.items() if n > 0)
-    return _figure("split", step_bars(steps, "Where the time goes"), f"Of one step: {said}")
+    return _figure(
+        "split", step_bars(steps, t("Where the time goes")), t("Of one step: {parts}", parts=said)
+    )
 
 
 def streams_pictures(priced: Priced, look: float) -> Iterator[Figure]:
@@ -54,17 +57,23 @@ def streams_pictures(priced: Priced, look: float) -> Iterator[Figure]:
         return
     end = float(max(bar.end for bars in rows.values() for bar in bars))
     waits = sum(b.end - b.start for bars in rows.values() for b in bars if b.kind == ALONE)
-    said = f"Streams of one device over {format_time(end)}; communication alone {waits / end:.0%}"
+    said = t(
+        "Streams of one device over {time}; communication alone {share:.0%}",
+        time=format_time(end),
+        share=waits / end,
+    )
     drawn = {name: Row(bars) for name, bars in rows.items()}
-    yield _figure("streams", shares(drawn, KINDS, end, "What runs when on one device"), said)
+    yield _figure("streams", shares(drawn, KINDS, end, t("What runs when on one device")), said)
     begin, until = _window(rows["compute"], look * end)
-    said = f"{CLOSE} operations from {format_time(begin)}; point at one for its name"
+    said = t(
+        "{n} operations from {time}; point at one for its name", n=CLOSE, time=format_time(begin)
+    )
     near = {}
     for name, bars in rows.items():
         seen = [bar for bar in bars if begin < bar.end and bar.start < until]
         near[name] = Row([replace(b, start=b.start - begin, end=b.end - begin) for b in seen])
     scale = Scale(0.0, until - begin, show=format_time)
-    yield _figure("look", boxes(near, KINDS, scale, "A closer look"), said)
+    yield _figure("look", boxes(near, KINDS, scale, t("A closer look")), said)
 
 
 def stages_picture(run: Run, priced: Priced) -> Iterator[Figure]:
@@ -74,30 +83,43 @@ def stages_picture(run: Run, priced: Priced) -> Iterator[Figure]:
     if stages == 1 or 2 * stages * microbatches * plan.virtual_stages > MOST_PASSES:
         return
     passes = timetable(plan.schedule, stages, microbatches, plan.virtual_stages)
-    idle = f"{stages} stages, {microbatches} microbatches, rows {idle_share(passes):.0%} empty"
-    said = f"{plan.schedule}: {idle}; a backward pass is drawn twice as long as a forward one"
-    said += f". The priced bubble: {format_time(priced.timeline.bubble)}"
-    yield _figure("stages", pipeline(passes, "Which stage works on which microbatch"), said)
+    said = t(
+        "{schedule}: {stages} stages, {microbatches} microbatches, rows {idle:.0%} empty; a "
+        "backward pass is drawn twice as long as a forward one. The priced bubble: {bubble}",
+        schedule=plan.schedule,
+        stages=stages,
+        microbatches=microbatches,
+        idle=idle_share(passes),
+        bubble=format_time(priced.timeline.bubble),
+    )
+    yield _figure("stages", pipeline(passes, t("Which stage works on which microbatch")), said)
 
 
 def memory_picture(priced: Priced, now: Prediction) -> Iterator[Figure]:
     """The memory of one device over the step, against its capacity."""
     if priced.timeline.events:
-        drawn = step_memory(priced, now.memory.capacity, "Memory of one device")
-        yield _figure("memory", drawn, f"It peaks at {format_memory(now.memory.peak)}")
+        drawn = step_memory(priced, now.memory.capacity, t("Memory of one device"))
+        yield _figure("memory", drawn, t("It peaks at {size}", size=format_memory(now.memory.peak)))
 
 
 def roofline_picture(priced: Priced) -> Iterator[Figure]:
     """Every kernel below the roofline, its area by its share of the kernels' time."""
     try:
-        drawn = step_roofline(priced, "Every kernel below its roof")
+        drawn = step_roofline(priced, t("Every kernel below its roof"))
         dtype, peak, bandwidth = roofs(priced)
     except InputError:
         return
     dots = kernel_dots(priced)
     rest = 1 - sum(dot.share or 0.0 for dot in dots)
-    said = f"{len(dots)} kernels below {format_rate(peak, 'FLOP/s')} of {dtype} and "
-    said += f"{format_rate(bandwidth)}; {rest:.0%} of their time computes nothing"
+    said = t(
+        "{n} kernels below {peak} of {dtype} and {bandwidth}; {rest:.0%} of their time computes "
+        "nothing",
+        n=len(dots),
+        peak=format_rate(peak, "FLOP/s"),
+        dtype=dtype,
+        bandwidth=format_rate(bandwidth),
+        rest=rest,
+    )
     yield _figure("roofline", drawn, said)
 
 
@@ -105,15 +127,16 @@ def cluster_picture(priced: Priced, row: CollectiveRow | None) -> Figure:
     """The cluster, with the links lit that the chosen collective uses."""
     groups: dict[int, int] = {}
     loads: dict[str, str] = {}
-    said = "Nothing is communicated"
+    said = t("Nothing is communicated")
     if row is not None:
         groups = talkers(row, priced)
         loads = {load.level: level_words(load) for load in levels_of(row, priced)}
         said = "; ".join(f"{level}: {words}" for level, words in loads.items())
-        said = said or "as measured in a node"
-        alike = ", those with one letter" if len(set(groups.values())) > 1 else ""
-        said = f"{row.first.kind} in {members_words(row, priced)}{alike}. {said}"
-    title = "Links of the chosen collective"
+        said = said or t("as measured in a node")
+        alike = t(", those with one letter") if len(set(groups.values())) > 1 else ""
+        fields = {"kind": row.first.kind, "groups": members_words(row, priced) + alike}
+        said = t("{kind} in {groups}. {links}", **fields, links=said)
+    title = t("Links of the chosen collective")
     return _figure("cluster", cluster_levels(priced.cluster, title, groups, loads), said)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from scaling.course.language import language, t
 from scaling.meshes import catalog
 from scaling.meshes.errors import check_keys
 from scaling.program.stored import StoredProgram, stored_programs
@@ -35,15 +36,15 @@ SHORT = {  # how labels call a setting; others go by the last part of their key
 def programs(given: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the groups, each with its families and their stops, in the order of the index."""
     check_keys(given, (), "programs")
-    return [dict(group) for group in _groups()]
+    return [dict(group) for group in _groups(language())]
 
 
 @cache
-def _groups() -> tuple[Mapping[str, Any], ...]:
+def _groups(spoken: str) -> tuple[Mapping[str, Any], ...]:
     found: dict[str, list[StoredProgram]] = {}
     for stored in stored_programs():
         found.setdefault(stored.group, []).append(stored)
-    return tuple({"group": name, "families": _families(some)} for name, some in found.items())
+    return tuple({"group": t(name), "families": _families(some)} for name, some in found.items())
 
 
 def traits(stored: StoredProgram) -> dict[str, Any]:
@@ -102,7 +103,7 @@ def _label(stored: StoredProgram, name: str) -> str:
     if name in PLACE:
         return str(value)
     if name == "nodes":
-        return f"{value} node{'s' * (value != 1)}"
+        return t("1 node") if value == 1 else t("{n} nodes", n=value)
     short = SHORT.get(name, name.rpartition(".")[2].replace("_", " "))
     return "" if value is None else f"{short} {value}"
 

@@ -15,6 +15,7 @@ from scaling.api.pricing import price_program
 from scaling.api.public_api import entrance
 from scaling.api.result import PredictionResult
 from scaling.api.runs import RunLike, load_run
+from scaling.course.language import t
 from scaling.course.puzzles.goal import JudgedGoal
 from scaling.course.puzzles.puzzle import Puzzle, find
 from scaling.meshes.cluster import Cluster
@@ -95,40 +96,49 @@ class PuzzleResult(Result):
 
     def __str__(self) -> str:
         step = self.prediction
+        where = {"mesh": step.mesh, "cluster": step.cluster.name, "source": step.source}
         head = [
-            f"puzzle {self.puzzle.number}: {self.puzzle.title}",
-            f"{step.mesh} of {step.cluster.name}, {step.source} program",
-            *(f"note: {note}" for note in self.notes),
-            *(f"  {'yes' if one.reached else 'no '}  {one}" for one in self.judged),
+            t("puzzle {number}: {title}", number=self.puzzle.number, title=t(self.puzzle.title)),
+            t("{mesh} of {cluster}, {source} program", **where),
+            *(t("note: {note}", note=note) for note in self.notes),
+            *(f"  {t('yes') if one.reached else t('no ')}  {one}" for one in self.judged),
         ]
         return "\n".join([*head, *self.rows, *self._verdict()])
 
     def line(self) -> str:
-        state = "solved" if self.solved else self._missed()
-        return f"puzzle {self.puzzle.number}, {self.puzzle.title}: {state}"
+        state = t("solved") if self.solved else self._missed()
+        return f"puzzle {self.puzzle.number}, {t(self.puzzle.title)}: {state}"
 
     def _verdict(self) -> list[str]:
         """Solved, and beside the best known; or what is missed, and the hint.
 
         A closed form says how near the limit is, and neither solved nor how good.
         """
-        hint = f"hint: {self.puzzle.hint}"
+        hint = t("hint: {hint}", hint=t(self.puzzle.hint))
         goal, best = self.puzzle.score, self.best_known
         if self.prediction.source == "analytic":
-            side = "inside" if self.judged[0].reached else "outside"
-            near = f"{goal.words} {abs(self.score / goal.limit - 1):.0%} {side} its limit"
-            state = "all goals reached" if self.solved else self._missed()
-            line = f"by the closed form {state}, {near}; {SURE}"
+            inside, outside = (
+                t("{what} {off:.0%} inside its limit"),
+                t("{what} {off:.0%} outside its limit"),
+            )
+            near = (inside if self.judged[0].reached else outside).format(
+                what=goal.words, off=abs(self.score / goal.limit - 1)
+            )
+            state = t("all goals reached") if self.solved else self._missed()
+            line = t(
+                "by the closed form {state}, {near}; {sure}", state=state, near=near, sure=t(SURE)
+            )
             return [line] if self.solved else [line, hint]
         if not self.solved:
-            return [f"not yet: {self._missed()}", hint]
-        known = "" if best is None else f"; best known {goal.show(best)}"
-        line = f"solved: yours {goal.show(self.score)}{known}"
-        return [line, f"better than the best known: {REPORT}"] if self.is_better else [line]
+            return [t("not yet: {missed}", missed=self._missed()), hint]
+        known = "" if best is None else t("; best known {value}", value=goal.show(best))
+        line = t("solved: yours {value}{known}", value=goal.show(self.score), known=known)
+        more = t("better than the best known: {report}", report=t(REPORT))
+        return [line, more] if self.is_better else [line]
 
     def _missed(self) -> str:
         missed = sum(not one.reached for one in self.judged)
-        return f"{missed} of {len(self.judged)} goals missed"
+        return t("{missed} of {all} goals missed", missed=missed, all=len(self.judged))
 
 
 @entrance

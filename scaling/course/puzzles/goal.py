@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from scaling.analytic.table import expected_bytes
+from scaling.course.language import t
 from scaling.meshes.errors import InputError, check_keys
 from scaling.meshes.units import format_rate, format_time
 from scaling.program.ir import Number
@@ -81,7 +82,7 @@ class Goal:
 
     @property
     def words(self) -> str:
-        return MEASURES[self.measure].words
+        return t(MEASURES[self.measure].words)
 
     @property
     def limit(self) -> float:
@@ -127,8 +128,8 @@ class Goal:
 
     def __str__(self) -> str:
         """Return the limit as text: `step at most 3.95 s`."""
-        side = "at most" if self.least is None else "at least"
-        return f"{self.words} {side} {self.show(self.limit)}"
+        said = t("{what} at most {limit}") if self.least is None else t("{what} at least {limit}")
+        return said.format(what=self.words, limit=self.show(self.limit))
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,7 @@ class JudgedGoal:
         """Return `step at most 3.95 s: 4.13 s, missed by 176 ms`."""
         gap = abs(self.value - self.goal.limit)
         in_points = self.goal.measure in ("filled", "mfu", "bubble", "waiting")  # shares
-        words = f"{100 * gap:.1f} points" if in_points else self.goal.show(gap)
-        verdict = "reached" if self.reached else f"missed by {words}"
+        words = t("{n:.1f} points", n=100 * gap) if in_points else self.goal.show(gap)
+        verdict = t("reached") if self.reached else t("missed by {gap}", gap=words)
         detail = f" ({self.detail})" if self.detail else ""
         return f"{self.goal}: {self.goal.show(self.value)}{detail}, {verdict}"

@@ -17,6 +17,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+from scaling.course.language import t
 from scaling.meshes.errors import InputError, check_keys, is_count, nearest
 from scaling.meshes.reading import parse_json, read
 from scaling.meshes.result import Result
@@ -50,7 +51,7 @@ class Row:
     @property
     def said(self) -> str:
         """What came of it."""
-        return "out of memory" if self.seconds is None else format_time(self.seconds)
+        return t("out of memory") if self.seconds is None else format_time(self.seconds)
 
 
 @dataclass(frozen=True)
@@ -212,7 +213,7 @@ class SweepGame(Result):
             "left_out": rows[self.problem.left_out[0]],
             "best": best_of(rows),
         }
-        return {words: found[name] for name, words in sweep().choosers.items()}
+        return {t(words): found[name] for name, words in sweep().choosers.items()}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document that `scaling learn sweep NAME --json` prints."""
@@ -236,33 +237,41 @@ class SweepGame(Result):
         return f"sweep {self.problem.name}: {best}, {self.left} of {TRIES} tries left"
 
     def __str__(self) -> str:
-        lines = [*_task(self.problem)] if not self.tries else [f"sweep {self.problem.name}"]
+        name = t("sweep {name}", name=self.problem.name)
+        lines = [*_task(self.problem)] if not self.tries else [name]
         for number, row in enumerate(self.tries, 1):
-            place = "" if row.seconds is None else f", rank {self.problem.rank(row.seconds)}"
-            lines.append(f"  try {number}  {row}: {row.said}{place}")
+            rank = row.seconds and self.problem.rank(row.seconds)
+            place = t(", rank {rank}", rank=rank) if rank else ""
+            lines.append(t("  try {n}  {row}", n=number, row=f"{row}: {row.said}{place}"))
         if not self.is_over:
-            return "\n".join([*lines, f"{self.left} of {TRIES} tries left"])
+            return "\n".join([*lines, t("{left} of {all} tries left", left=self.left, all=TRIES)])
         return "\n".join([*lines, *self._verdict()])
 
     def _verdict(self) -> Iterator[str]:
         problem, best = self.problem, self.best
-        rows = {"your best": best, **self.others}
+        rows = {t("your best"): best, **self.others}
         width = max(map(len, rows))
         for name, row in rows.items():
             lost = problem.lost(row)
             behind = "" if lost is None else f"  {lost:+.1%}"
-            said = "all ran out of memory" if row is None else f"{row.said:>13}{behind:>9}  {row}"
+            said = (
+                t("all ran out of memory") if row is None else f"{row.said:>13}{behind:>9}  {row}"
+            )
             yield f"{name.ljust(width)}  {said}"
         if self.luck is not None:
-            yield (
-                f"rank {self.rank} of {len(problem.times)} that ran; the best of {TRIES} random "
-                f"configurations of these {len(problem.rows)} is as good {percent(self.luck)} of "
-                "the time"
+            yield t(
+                "rank {rank} of {ran} that ran; the best of {tries} random configurations of these "
+                "{n} is as good {share} of the time",
+                rank=self.rank,
+                ran=len(problem.times),
+                tries=TRIES,
+                n=len(problem.rows),
+                share=percent(self.luck),
             )
-        made = sweep().made
-        yield (
-            "measured: Ultra-Scale Playbook, nanotron; scaling plan: version "
-            f"{made['scaling']}, {made['date']}"
+        yield t(
+            "measured: Ultra-Scale Playbook, nanotron; scaling plan: version {version}, {date}",
+            version=sweep().made["scaling"],
+            date=sweep().made["date"],
         )
 
 
@@ -285,23 +294,38 @@ def play(name: str, tries: Sequence[str]) -> SweepGame:
 def _task(problem: SweepProblem) -> Iterator[str]:
     bus = {where: f"{speed / 1e9:.0f}" for where, speed in problem.bus_bandwidth.items()}
     shape, n = problem.model, len(problem.rows)
-    yield (
-        f"sweep {problem.name}: {shape['name']} ({shape['n_layers']} layers of "
-        f"{shape['d_model']}, MLP {shape['d_ff']}, {shape['n_heads']} heads) on {problem.gpus} H100"
+    yield t(
+        "sweep {name}: {model} ({layers} layers of {width}, MLP {mlp}, {heads} heads) on {gpus} "
+        "H100",
+        name=problem.name,
+        model=shape["name"],
+        layers=shape["n_layers"],
+        width=shape["d_model"],
+        mlp=shape["d_ff"],
+        heads=shape["n_heads"],
+        gpus=problem.gpus,
     )
-    yield (
-        f"a step takes {problem.global_batch} sequences of {problem.seq_len:,} tokens; the network "
-        f"is {problem.network}: an all-reduce reached {bus['inside']} GB/s inside a node, "
-        f"{bus['across']} over all"
+    yield t(
+        "a step takes {batch} sequences of {tokens:,} tokens; the network is {network}: an "
+        "all-reduce reached {inside} GB/s inside a node, {across} over all",
+        batch=problem.global_batch,
+        tokens=problem.seq_len,
+        network=t(problem.network),
+        **bus,
     )
-    yield f"{n} configurations were run, some ran out of memory; find the fastest in {TRIES} tries"
-    yield "data is what remains of the GPUs; nothing is recomputed; sequences are a microbatch's"
+    yield t(
+        "{n} configurations were run, some ran out of memory; find the fastest in {tries} tries",
+        n=n,
+        tries=TRIES,
+    )
+    yield t("data is what remains of the GPUs; nothing is recomputed; sequences are a microbatch's")
     groups: dict[tuple[int, ...], list[int]] = {}
     for row in problem.rows:
         groups.setdefault((row.tensor, row.stage, row.zero), []).append(row.sequences)
     for (tensor, stage, zero), sequences in groups.items():
         yield f"  tensor={tensor:<3} stage={stage:<3} zero={zero}  sequences={_listed(sequences)}"
-    yield f"try one: scaling learn sweep {problem.name} --try {problem.rows[0]}"
+    command = f"scaling learn sweep {problem.name} --try {problem.rows[0]}"
+    yield t("try one: {command}", command=command)
 
 
 def _told(row: Row) -> dict[str, Any]:

@@ -38,7 +38,9 @@ def all_quizzes(given: Mapping[str, Any]) -> list[dict[str, Any]]:
 def all_sweeps(given: Mapping[str, Any]) -> Any:
     """Return the measured sweeps, as their file has them."""
     check_keys(given, (), "sweeps")
-    return read_json(SWEEPS)
+    found = read_json(SWEEPS)
+    choosers = {name: t(words) for name, words in found["choosers"].items()}
+    return found | {"about": t(found["about"]), "choosers": choosers}
 
 
 def one_quiz(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ function keep(name, value) {
   kept[name] = value;
 }
 
-const SPOKEN = ["quizzes", "answers", "search"]; // stored answers in the language of the page
+const SPOKEN = ["quizzes", "answers", "search", "sweeps", "programs"]; // stored answers in the language of the page
 
 const { ask } = (() => {
   const page = document.documentElement;
