@@ -49,4 +49,6 @@ def document_entries(docs: Path) -> Iterator[dict[str, str]]:
         parser.feed(page.read_text(encoding="utf-8"))
         for id, heading, text in parser.found:
             title = heading.removesuffix("#").removesuffix("¶")
+            if title.endswith(".py"):  # the text of a source
+                continue
             yield entry("docs", title, f"docs/{name}#{id}", " ".join(text.split())[:LETTERS])
