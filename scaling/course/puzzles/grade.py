@@ -3,7 +3,8 @@
     grade(Path("handed-in"))        handed-in/ann.json, handed-in/bob/puzzle-7.json, ...
 
 The puzzle is that of the run's name, `puzzle-7` as `scaling learn puzzle 7 --start` writes it; else
-that of the file's name or folder. What cannot be judged says why, and the others are.
+that of the file's name or folder. What cannot be judged says why, and the others are. A closed form
+says whether the goals are reached, but does not decide.
 """
 
 import re
@@ -22,6 +23,7 @@ from scaling.report.formatting import columns
 
 NAMED = re.compile(r"puzzle[-_ ]?0*(\d{1,3})(?!\d)", re.IGNORECASE)
 MOST = 1000  # files: a year's students; one takes up to some ten seconds
+OPEN = "?: by the closed form, which does not decide; the compiler does, without --source analytic"
 
 
 @dataclass(frozen=True)
@@ -30,12 +32,25 @@ class GradedAnswer:
 
     file: str  # below the folder
     puzzle: int | None = None
-    solved: bool = False
+    source: str = ""  # compiled, stored or analytic
+    reached: bool = False  # all goals, by that source
     score: float | None = None
     best_known: float | None = None  # by the same front end
     shown: tuple[str, str] = ("", "")  # both as they are printed
     missed: tuple[str, ...] = ()  # goals
     problem: str = ""  # why it was not judged
+
+    @property
+    def solved(self) -> bool | None:
+        """Whether it solves the puzzle; None: a closed form, or nothing, was asked."""
+        return self.reached if self.source not in ("", "analytic") else None
+
+    @property
+    def state(self) -> str:
+        """The same in a word."""
+        if self.problem:
+            return "not judged"
+        return ("yes" if self.reached else "no") + "?" * (self.solved is None)
 
     @property
     def note(self) -> str:
@@ -44,7 +59,7 @@ class GradedAnswer:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as the document has it."""
-        names = ("file", "puzzle", "solved", "score", "best_known", "problem")
+        names = ("file", "puzzle", "source", "reached", "solved", "score", "best_known", "problem")
         return {**{name: getattr(self, name) for name in names}, "missed": list(self.missed)}
 
 
@@ -58,7 +73,7 @@ class Grades(Result):
     @property
     def solved(self) -> int:
         """How many solve their puzzle."""
-        return sum(one.solved for one in self.answers)
+        return sum(bool(one.solved) for one in self.answers)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document that `scaling learn grade --json` prints."""
@@ -68,13 +83,14 @@ class Grades(Result):
         return f"{self.solved} of {len(self.answers)} solved in {self.folder}"
 
     def __str__(self) -> str:
-        state = lambda one: "not judged" if one.problem else "yes" if one.solved else "no"
         rows = [
-            [printable(one.file), str(one.puzzle or "?"), state(one), *one.shown, one.note]
+            [printable(one.file), str(one.puzzle or "?"), one.state, *one.shown, one.note]
             for one in self.answers
         ]
         head = ["file", "puzzle", "solved", "score", "best known", ""]
-        return "\n".join([*columns([head, *rows], left=(0, 2, 5)), self.line()])
+        lines = [*columns([head, *rows], left=(0, 2, 5)), self.line()]
+        open_ = any(one.source == "analytic" for one in self.answers)
+        return "\n".join([*lines, OPEN] if open_ else lines)
 
 
 def grade(folder: Path, source: str = "auto") -> Grades:
@@ -106,7 +122,7 @@ def _graded(path: Path, folder: Path, source: str) -> GradedAnswer:
         return GradedAnswer(file, number, problem=printable(" ".join(str(error).split())))
     goal, best = result.puzzle.score, result.best_known
     return GradedAnswer(
-        *(file, number, result.solved, result.score, best),
+        *(file, number, result.prediction.source, result.solved, result.score, best),
         (goal.show(result.score), "" if best is None else goal.show(best)),
         tuple(str(one) for one in result.judged if not one.reached),
     )
