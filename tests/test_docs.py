@@ -153,6 +153,16 @@ def test_messages_of_the_troubleshooting_page_are_those_of_the_code():
     assert len(said) > 20 and not {text for text in said - jax if text not in sources}
 
 
+def test_our_own_lines_of_code_are_not_wider_than_a_page():
+    wide = []
+    for page in (p for p in PAGES if p.parent.name != "documents"):
+        for language, _, text in blocks(page):
+            ours = text if language != "console" else "".join(re.findall(r"^\$ .*\n", text, re.M))
+            if language != "text":
+                wide += [f"{page.name}: {line}" for line in ours.splitlines() if len(line) > 100]
+    assert not wide
+
+
 def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 
