@@ -49,7 +49,8 @@ def _drawn(node: ast.AST, text: str) -> str:
             rest = (_sign(SIGNS[type(op)]) + _drawn(one, text) for op, one in pairs)
             return _row(_drawn(left, text), *rest)
         case ast.Call(func=ast.Name(id="sqrt"), args=[inner]):
-            return f"<msqrt>{_drawn(inner, text)}</msqrt>"
+            # No <msqrt>: its sign grows with its contents only in a font for mathematics.
+            return _row(_sign("√"), _sign("("), _drawn(inner, text), _sign(")"))
         case ast.Call(func=ast.Name(id=name), args=parts):
             inside = _sign(",").join(_drawn(part, text) for part in parts)
             return _row(_symbol(name), _sign("("), inside, _sign(")"))
@@ -73,18 +74,26 @@ def _product(node: ast.BinOp, text: str) -> str:
         else _times(above, text, alone=len(fractions) == 1)
         for above, below in fractions
     ]  # fmt: skip
-    sign = TIMES if any(_is_number(above[0]) for above, _ in fractions[1:]) else NOTHING
-    return _row(_sign(sign).join(drawn))
+    firsts = (above[0] for above, _ in fractions[1:])
+    lasts = ([*above, *below][-1] for above, below in fractions)
+    signs = [_between(last, first) for last, first in zip(lasts, firsts, strict=False)]
+    return _row(drawn[0], *(sign + one for sign, one in zip(signs, drawn[1:], strict=True)))
 
 
 def _times(factors: list[ast.AST], text: str, alone: bool = True) -> str:
     """Return factors beside one another; a single one needs no parentheses where it is alone."""
     if len(factors) == 1 and alone:
         return _drawn(factors[0], text)
-    first, *others = factors
-    signs = (_sign(TIMES if _is_number(one) else NOTHING) for one in others)
-    pairs = zip(signs, others, strict=True)
-    return _row(_factor(first, text), *(sign + _factor(one, text) for sign, one in pairs))
+    pairs = zip(factors, factors[1:], strict=False)
+    others = (_between(left, right) + _factor(right, text) for left, right in pairs)
+    return _row(_factor(factors[0], text), *others)
+
+
+def _between(left: ast.AST, right: ast.AST) -> str:
+    """Return the sign of a product: none between letters, a cross beside numbers and words."""
+    names = (one.id.partition("_")[0] for one in (left, right) if isinstance(one, ast.Name))
+    words = any(len(name) > 1 and name not in GREEK for name in names)
+    return _sign(TIMES if _is_number(right) or words else NOTHING)
 
 
 def _factor(node: ast.AST, text: str) -> str:

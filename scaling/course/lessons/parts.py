@@ -264,7 +264,7 @@ class Page:
         typeset = []
         if answer.formula:
             numbers = {given.symbol: plain(given.value) for given in answer.inputs}
-            whose = "" if answer.answer == answer.ideal else f"{show(answer.ideal, answer.unit)} = "
+            ideal = show(answer.answer if answer.ideal is None else answer.ideal, answer.unit)
             meanings = "; ".join(
                 f"{mathml(given.symbol)} = {show(given.value, given.unit)}"
                 + f", {t(given.meaning)}" * bool(given.meaning)
@@ -272,7 +272,7 @@ class Page:
             )
             filled = mathml(substituted(answer.formula, numbers))
             typeset = [
-                f"{whose}{mathml(answer.formula)} = {filled}",
+                f"{ideal} = {mathml(answer.formula)} = {filled}",
                 t("with {meanings}.", meanings=meanings),
             ]
         page = {t("all its numbers"): mo.md(f"```\n{answer}\n```")}

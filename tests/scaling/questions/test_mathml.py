@@ -46,6 +46,8 @@ def test_every_formula_is_well_formed_and_has_all_its_symbols(formula):
         ("S ≈ 2 < T", "S≈2<T"),
         ("9.894e14 / 8", "9.894×10148"),
         ("2 * 4", "2×4"),
+        ("T * devices / 3600", "T×devices3600"),
+        ("sqrt(B * N / F)", "√(B\N{INVISIBLE TIMES}NF)"),
         ("alpha", "α"),
         ("a - (b - c)", "a−(b−c)"),
     ],

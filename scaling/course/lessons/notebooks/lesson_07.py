@@ -27,7 +27,7 @@ def opening():
     example = sc.load_run(group[0].run, set=group[0].set)
     devices = sc.load_cluster(group[0].cluster, group[0].nodes).devices
     field = parts.guess(
-        "How many devices should `tensor` have in the fastest split: 1, 2, 4 or 8?", "devices"
+        "How many devices should `tensor` have in the fastest split: 1, 2, 4 or 8?", "device(s)"
     )
     parts.opening(
         "lesson 7",
