@@ -3,7 +3,6 @@
 import http.client
 import json
 import math
-import os
 import re
 import signal
 import socket
@@ -188,14 +187,19 @@ def test_a_port_that_is_taken_is_said(server):
 def test_the_command_listens_until_ctrl_c_and_then_prints_the_guesses():
     with RoomServer(Room(ASKED), 0, "127.0.0.1") as free:
         port = free.server_port
-    command = [sys.executable, "-m", "scaling", "learn", "class", "How many?", "--port", str(port)]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}
-    ) as process:
+    code = (  # tests that run in the background of a shell ignore Ctrl-C, and so would it
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from scaling.cli.main import main\n"
+        f"raise SystemExit(main(['learn', 'class', 'How many?', '--port', '{port}']))"
+    )
+    process = subprocess.Popen([sys.executable, "-uc", code], stdout=subprocess.PIPE, text=True)
+    try:
         assert process.stdout.readline().startswith("How many?")
         assert f":{port}/" in process.stdout.readline()
         secret = process.stdout.readline().split()[1]
         assert json.dumps(secret) and len(secret.rpartition("/")[2]) >= 12
         process.send_signal(signal.SIGINT)
         rest, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert "no guesses came in" in rest and process.returncode == 0
