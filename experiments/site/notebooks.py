@@ -14,8 +14,9 @@ from tempfile import TemporaryDirectory
 
 from experiments.site.runtime import LESSONS_LOCK
 from experiments.site.stored import cached
+from scaling.course.language import VARIABLE, language, speaking, t
 from scaling.course.lessons.index import Lesson
-from scaling.course.web.pages import Place, frame
+from scaling.course.web.pages import OTHERS, Place, frame, spoken
 from scaling.course.web.texts import page_text
 
 PACKAGES = ("numpy", "scipy")  # of Pyodide; scipy fits the lines of lesson 3
@@ -45,16 +46,28 @@ def export(lesson: Lesson, wheel: Path, out: Path, place: Place, cache: Path) ->
         words = (*EXPORT, "html-wasm", copy, "-o", out / f"{name}.html", "-f", "--no-sandbox")
         _run(*words, "--mode", "run")
     add_install_cell(out / f"{name}.ipynb")
-    make = lambda: _run("experiments.site.read", lesson.file)
-    cells = cached(cache, lesson.file, make)
-    (out / f"{name}_read.html").write_text(read_page(lesson, cells, place), encoding="utf-8")
+    write_run(lesson, out, place, cache)
     open_page(out / f"{name}.html", place)
+    for other in OTHERS:
+        with speaking(other):
+            write_run(lesson, out.parent / other / "lessons", spoken(place), cache)
+
+
+def write_run(lesson: Lesson, out: Path, place: Place, cache: Path) -> None:
+    """Write LESSON_read.html in the language that is spoken."""
+    out.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory() as folder:
+        copy = Path(folder) / lesson.file.name
+        copy.write_text(lesson.source, encoding="utf-8")
+        cells = cached(cache, copy, lambda: _run("experiments.site.read", copy))
+    page = read_page(lesson, cells, place)
+    (out / f"{lesson.file.stem}_read.html").write_text(page, encoding="utf-8")
 
 
 def read_page(lesson: Lesson, cells: str, place: Place) -> str:
     """Return the page of a run, of the HTML that its cells show."""
     lead = page_text('<p class="lead">{{lessons.as_read}}</p>\n', place.texts)
-    title = f"{lesson.title} - scaling"
+    title = f"{t(lesson.title)} - scaling"
     return frame(
         "read", f'<main id="main" class="read">\n{lead}{cells}</main>\n', place, "../", title
     )
@@ -104,7 +117,7 @@ def tidy(out: Path) -> None:
 def _run(*words: object) -> str:
     """Return what a module prints; uv, which marimo calls, is looked for beside this Python."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    environment = os.environ | {"PATH": path, "JAX_PLATFORMS": "cpu"}
+    environment = os.environ | {"PATH": path, "JAX_PLATFORMS": "cpu", VARIABLE: language()}
     command = [sys.executable, "-m", *map(str, words)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:

@@ -66,7 +66,8 @@ def write_pages(out: Path, wheel: Path, runtime: Path | None = None) -> None:
 def links(lesson: Lesson, place: Place) -> str:
     """Return the forms that a lesson has in the site, as links."""
     name, label = lesson.file.stem, f"{kind_of(lesson)} {lesson.number}"
+    up = {end: "" if form == "read" else place.up for end, form in FORMS.items()}
     return " ".join(
-        f'<a href="{place.up}lessons/{name}{end}" aria-label="{word} {label}">{word}</a>'
+        f'<a href="{up[end]}lessons/{name}{end}" aria-label="{word} {label}">{word}</a>'
         for end, word in ((end, place.texts[f"lessons.{form}"]) for end, form in FORMS.items())
     )

@@ -15,7 +15,7 @@ import pytest
 
 from experiments.site.check import broken_links, loads_from_elsewhere
 from experiments.site.documents import document_entries
-from experiments.site.notebooks import open_page, read_page, with_header
+from experiments.site.notebooks import open_page, read_page, with_header, write_run
 from experiments.site.pages import ROOT, place_of, write_pages
 from experiments.site.read import plain
 from experiments.site.runtime import (
@@ -27,8 +27,10 @@ from experiments.site.runtime import (
     take_wheels,
 )
 from experiments.site.stored import cache_folder, cached, keep, write_small
+from scaling.course.language import speaking
 from scaling.course.lessons.index import labs, lessons
 from scaling.course.quizzes.quiz import find
+from scaling.course.web.pages import spoken
 from scaling.program.stored import stored_programs
 
 CDN = "https://cdn.jsdelivr.net/"  # of Pyodide alone
@@ -229,6 +231,16 @@ def test_the_page_of_a_run_has_one_heading_and_leads_back():
     assert text.count("<h1>") == 1 and 'href="../lessons.html"' in text
 
 
+@pytest.mark.slow
+def test_the_page_of_a_run_is_written_in_korean(tmp_path):
+    place = place_of(None)
+    with speaking("ko"):
+        write_run(LESSONS[-1], tmp_path / "ko" / "lessons", spoken(place), tmp_path)
+    text = (tmp_path / "ko" / "lessons" / f"{LESSONS[-1].file.stem}_read.html").read_text()
+    assert '<html lang="ko"' in text and "정리." in text and "Take away" not in text
+    assert 'href="../../style.css"' in text and 'href="../lessons.html"' in text
+
+
 def test_sections_of_the_documentation_are_found(tmp_path):
     (tmp_path / "a.html").write_text(
         '<nav>no</nav><article><section id="top"><h1>Top<a href="#top">#</a></h1><p>Words</p>'
@@ -273,6 +285,8 @@ def test_the_whole_site(tmp_path):
         assert "jax-scaling @ ../public/wheels/jax_scaling-" in page
         read = (out / "lessons" / f"{name}_read.html").read_text()
         assert "Take away" in read and "<marimo" not in read
+        korean = (out / "ko" / "lessons" / f"{name}_read.html").read_text()
+        assert "정리." in korean and "Take away" not in korean and "../../style.css" in korean
         first, *others = json.loads((out / "lessons" / f"{name}.ipynb").read_text())["cells"]
         assert "another project's" in "".join(first["source"]) and others
     (wheel,) = (out / "wheel").glob("*.whl")

@@ -78,9 +78,13 @@ class SweepProblem:
     def line(self) -> str:
         """Return the problem on a line."""
         out = len(self.rows) - len(self.times)
-        return (
-            f"{self.name:<14}  {self.model['name']} on {self.gpus} GPUs, {self.network} network: "
-            f"{len(self.rows)} configurations, {out} out of memory"
+        return f"{self.name:<14}  " + t(
+            "{model} on {gpus} GPUs, {network} network: {n} configurations, {out} out of memory",
+            model=self.model["name"],
+            gpus=self.gpus,
+            network=t(self.network),
+            n=len(self.rows),
+            out=out,
         )
 
     def rank(self, seconds: float) -> int:

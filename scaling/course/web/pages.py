@@ -215,6 +215,11 @@ def written(file: str, place: Place = SERVER) -> str:
     """Return what one of FILES holds: `quizzes.html`, in Korean `ko/quizzes.html`."""
     folder, _, name = file.rpartition("/")
     with speaking(folder or "en"):
-        texts = {key: t(text) for key, text in ENGLISH.items()}
-        up = "../" if folder else ""
-        return WRITTEN[name](replace(place, language=language(), texts=texts, up=up))
+        return WRITTEN[name](spoken(place))
+
+
+def spoken(place: Place) -> Place:
+    """Return a place with the words of the language that is spoken, and its folder."""
+    texts = {key: t(text) for key, text in ENGLISH.items()}
+    up = "" if language() == "en" else "../"
+    return replace(place, language=language(), texts=texts, up=up)

@@ -25,7 +25,7 @@ def all_entries(given: Mapping[str, Any]) -> list[dict[str, str]]:
 
 def _entries() -> Iterator[dict[str, str]]:
     for one in (*lessons(), *labs()):
-        text = " ".join(TEXT.findall(one.source))
+        text = " ".join(map(t, TEXT.findall(one.file.read_text(encoding="utf-8"))))
         place = f"lessons.html#{one.file.stem}"
         yield entry(kind_of(one), f"{one.number}. {t(one.title)}", place, text)
     for quiz in quizzes():
