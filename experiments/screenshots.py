@@ -51,8 +51,9 @@ def quizzes(page: Any, address: str) -> None:
 
 
 def index(page: Any, address: str) -> None:
-    """The first page."""
+    """The first page, with its picture."""
     page.goto(address)
+    page.locator("#picture svg").wait_for()
 
 
 def notebook(page: Any, address: str) -> None:

@@ -14,7 +14,7 @@ from scaling.meshes.errors import check_keys
 
 ROW = re.compile(r"^\| *([^|]+?) *\| *([^|]+?) *\|", re.MULTILINE)  # of the glossary's tables
 TEXT = re.compile(r'"""(.*?)"""', re.DOTALL)  # of a notebook
-MARKUP = re.compile(r"\]\([^)]*\)|[`*\[\]]")
+MARKUP = re.compile(r"\]\([^)]*\)|[`*\[\]]|^#+ ", re.MULTILINE)
 
 
 def all_entries(given: Mapping[str, Any]) -> list[dict[str, str]]:
