@@ -149,7 +149,7 @@ def test_messages_of_the_troubleshooting_page_are_those_of_the_code():
     files = [f for folder in folders for f in folder.rglob("*") if f.suffix in (".py", ".sh")]
     sources = "\n".join(f.read_text(encoding="utf-8") for f in files)
     sources = re.sub(r'"\s*\n\s*f?"', "", sources)  # messages over several lines
-    jax = {"Could not find cuda drivers on your machine", "pip install scaling"}
+    jax = {"Could not find cuda drivers on your machine"}
     assert len(said) > 20 and not {text for text in said - jax if text not in sources}
 
 

@@ -234,7 +234,7 @@ RESULTS = {
         1,
         {
             **{"name": "mine", "model": "llama3-8b", "mesh": {"fsdp": 8}, "remat": "full"},
-            "batch": {"global_batch": 32, "seq_len": 4096, "microbatches": 4},
+            "batch": {"global_batch": 16, "seq_len": 4096, "microbatches": 2},
         },
         source="analytic",
     ),
