@@ -88,7 +88,7 @@ def server():
 
 def request(server, method, path, body=None, **headers):
     """Status and text of an answer, as a browser in the network asks."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=600)
     host = f"127.0.0.1:{server.server_port}"
     sent = {"Host": host}
     if method == "POST":
@@ -166,7 +166,7 @@ def test_more_connections_than_a_class_has_are_closed(monkeypatch):
                 pass
             one.close()
         for _ in range(2):  # the threads give their places back a moment later
-            server.free.acquire(timeout=60)
+            server.free.acquire(timeout=600)
         for _ in range(2):
             server.free.release()
         assert request(server, "GET", "/")[0] == 200
@@ -199,7 +199,7 @@ def test_the_command_listens_until_ctrl_c_and_then_prints_the_guesses():
         secret = process.stdout.readline().split()[1]
         assert json.dumps(secret) and len(secret.rpartition("/")[2]) >= 12
         process.send_signal(signal.SIGINT)
-        rest, _ = process.communicate(timeout=60)
+        rest, _ = process.communicate(timeout=600)
     finally:
         process.kill()
     assert "no guesses came in" in rest and process.returncode == 0
