@@ -17,7 +17,7 @@
 #
 # PYTHON is 3.12 or newer, as MaxText and Levanter ask. Where uv is installed it takes the place of pip.
 # MIRROR, a folder of OWNER/REPOSITORY, takes the place of github.com where that is not reached.
-# Needs git, and 14 GB of disk. Versions are those of 23 November 2026.
+# Needs git, and 25 GB of disk. Versions are those of 23 November 2026.
 set -e
 if [ -n "$MIRROR" ]; then # read by git, and by pip where it calls git
     export GIT_CONFIG_COUNT=1 GIT_CONFIG_VALUE_0=https://github.com/

@@ -104,7 +104,7 @@ def _remarks(row: Priced) -> str:
     said += [f" Refused: {row.error}."] * bool(row.error)
     if row.state_by_hand:
         sizes = format_size(row.stored), format_size(row.state_by_hand)
-        said.append(" Stored {} with the batch; weights and moments by hand {}.".format(*sizes))
+        said.append(" Arguments, results and constants {}; weights and moments by hand {}.".format(*sizes))
     said += [f" Not known: {', '.join(row.unknown)}."] * bool(row.unknown)
     said += [f" Warned: {warning}." for warning in row.warnings]
     said += [f" Note: {row.note}."] * bool(row.note)
