@@ -103,8 +103,8 @@ def _remarks(row: Priced) -> str:
     said = [f" With {row.packages}."] * bool(row.packages)
     said += [f" Refused: {row.error}."] * bool(row.error)
     if row.state_by_hand:
-        sizes = format_size(row.stored), format_size(row.state_by_hand)
-        said.append(" Arguments, results and constants {}; weights and moments by hand {}.".format(*sizes))
+        stored, state = format_size(row.stored), format_size(row.state_by_hand)
+        said.append(f" Arguments, results, constants {stored}; weights, moments by hand {state}.")
     said += [f" Not known: {', '.join(row.unknown)}."] * bool(row.unknown)
     said += [f" Warned: {warning}." for warning in row.warnings]
     said += [f" Note: {row.note}."] * bool(row.note)
