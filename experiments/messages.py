@@ -19,7 +19,7 @@ from scaling.course.lessons.index import labs, lessons
 from scaling.course.lessons.lab1_programs import FILE as PROGRAMS
 from scaling.course.lessons.lab1_programs import cases
 from scaling.course.lessons.lab4_errata import NOTHING, OTHER, exhibits
-from scaling.course.lessons.translated import texts
+from scaling.course.lessons.translated import name_of, texts
 from scaling.course.puzzles.goal import MEASURES
 from scaling.course.puzzles.puzzle import puzzles
 from scaling.course.quizzes.common_mistakes import FAR, KNOWN
@@ -101,8 +101,8 @@ def optional() -> dict[str, str]:
     found: dict[str, str] = {}
     for file in sorted(COURSE.rglob("*.py")):
         for node in ast.walk(ast.parse(_read(file))):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                for one in (node.value, node.value.partition(" (")[0]):
+            if isinstance(node, ast.Constant | ast.JoinedStr):
+                for one in (name_of(node), name_of(node).partition(" (")[0]):
                     found.setdefault(one, str(file).removeprefix(f"{ROOT}/"))
     for quiz in quizzes():
         for answer in quiz.answers:
