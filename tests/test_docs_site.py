@@ -83,6 +83,8 @@ def test_sphinx_builds_the_pages_without_a_warning_and_they_load_nothing_else(tm
     for file in (tmp_path / "html").rglob("*"):
         if file.suffix in (".html", ".css"):
             assert not LOADED.search(file.read_text(encoding="utf-8")), file
+    index = (tmp_path / "html" / "searchindex.js").read_text(encoding="utf-8")  # a script, no fetch
+    assert all(f'"{name_of(page)}"' in index for page in PAGES)
 
 
 def test_the_drawing_of_the_house_is_that_of_the_table():
