@@ -55,6 +55,15 @@ def test_pages_of_the_site_ask_a_python_in_the_browser(site):
     assert 'WHEEL = "wheel/jax_scaling-9-py3-none-any.whl"' in (site / "pyodide.js").read_text()
 
 
+def test_pages_of_every_language_lead_to_the_same_documents(site):
+    (site / "docs").mkdir()
+    for name in ("index", "reference"):
+        (site / "docs" / f"{name}.html").touch()
+    linked = [page for page in site.rglob("*.html") if "docs/index.html" in page.read_text()]
+    assert {page.parent for page in linked} == {site, site / "ko"}
+    assert not [line for line in broken_links(site) if "docs/" in line]
+
+
 def test_pages_load_nothing_from_elsewhere_but_pyodide(site):
     loads = loads_from_elsewhere(site)
     assert loads and not [line for line in loads if CDN not in line]

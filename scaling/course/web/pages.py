@@ -69,6 +69,7 @@ SERVER = Place()
 def plain_page(name: str, place: Place = SERVER) -> str:
     """Return the page of a body, bodies/NAME.html."""
     body = (HERE / "bodies" / f"{name}.html").read_text(encoding="utf-8")
+    body = body.replace('href="docs/', f'href="{place.up}docs/')
     shelves = {"lessons": lessons(), "labs": labs(), "quizzes": quizzes(), "puzzles": puzzles()}
     counts = {shelf: len(some) for shelf, some in shelves.items()}
     return frame(name, page_text(body, place.texts, **counts), place)
@@ -81,7 +82,7 @@ def glossary_page(place: Place = SERVER) -> str:
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
     text = markdown.render(glossary_text())
     text = text.replace("<table>", '<table class="words">')
-    to = r'<a href="docs/\1.html">\2</a>' if place.is_site else r"\2"
+    to = rf'<a href="{place.up}docs/\1.html">\2</a>' if place.is_site else r"\2"
     return frame("glossary", LINK.sub(to, text), place)
 
 

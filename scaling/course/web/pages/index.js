@@ -28,8 +28,9 @@ async function find() {
 function line({ kind, title, text, address }, word) {
   const place = Math.max(0, text.toLowerCase().indexOf(word) - 40);
   const near = (place ? "... " : "") + text.slice(place, place + 140);
+  const where = address.startsWith("docs/") ? document.documentElement.dataset.up ?? "" : "";
   const what = made("span", { className: "kind" }, TEXTS[`search.${kind}`] ?? kind);
-  return [made("a", { href: address }, title), " ", what, made("div", { className: "small" }, near)];
+  return [made("a", { href: where + address }, title), " ", what, made("div", { className: "small" }, near)];
 }
 
 async function showPicture() {
