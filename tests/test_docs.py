@@ -153,6 +153,10 @@ def test_messages_of_the_troubleshooting_page_are_those_of_the_code():
     assert len(said) > 20 and not {text for text in said - jax if text not in sources}
 
 
+def test_no_page_has_the_marks_of_a_merge():
+    assert not [p.name for p in PAGES if re.search("^(<{7}|>{7}) ", p.read_text(), re.MULTILINE)]
+
+
 def test_our_own_lines_of_code_are_not_wider_than_a_page():
     wide = []
     for page in (p for p in PAGES if p.parent.name != "documents"):
