@@ -329,7 +329,11 @@ def test_a_page_judges_a_guess_as_the_command_line_does(browser, pages):
         assert [m["sentence"] for m in one["found"]] == [m.sentence for m in verdict.mistakes]
 
 
-@pytest.mark.parametrize("text", ["1,040", " 1.04e3 ", "-2", ".5", "0x10", "one", "", "inf", "nan"])
+@pytest.mark.parametrize(
+    "text",
+    ["1,040", " 1.04e3 ", "-2", ".5", "0x10", "one", "", "inf", "nan", "1,5", "-1,000,000.5e1",
+     "1,0000", "1,000,00", ",5", "1.5,000"],
+)  # fmt: skip
 def test_a_page_reads_a_number_as_the_command_line_does(browser, pages, text):
     page = opened(browser, f"{pages}quizzes.html")
     page.evaluate("text => { try { out = number(text) } catch (e) { out = null } }", text)

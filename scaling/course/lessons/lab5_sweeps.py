@@ -2,7 +2,7 @@
 
     slowdown of a run on the sick network = measured / predicted with the sound network's figures
 
-Nobody ran one configuration on both networks, so that the model stands in for the sound one.
+No configuration was timed on both networks, so that the model stands in for the sound one.
 """
 
 import math
@@ -84,7 +84,7 @@ def tail() -> Tail:
 
 
 def shared() -> int:
-    """Return how many configurations were run on both networks."""
+    """Return how many configurations were timed on both networks."""
     runs = {
         network: {
             (p.model["name"], p.gpus, str(row))

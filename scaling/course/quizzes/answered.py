@@ -1,5 +1,6 @@
 """Answered quizzes: our numbers beside those by hand and the guide's, and what guesses betray."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from scaling.course.quizzes.quiz import Quiz, QuizAnswer
 from scaling.meshes.errors import InputError
 
 LONGEST = 80  # characters of a guess that are repeated in a message
+# Commas between groups of three digits; of 1,5 nobody knows what was meant.
+THOUSANDS = re.compile(r"^[+-]?\d{1,3}(?:,\d{3})+(?![\d,])")
 LINE = "{:<22} {:<28} {:>12} {:>12} {:>12}  {}"
 
 
@@ -52,7 +55,7 @@ def guess_of(written: object) -> float:
     """Return a guess as it was written, `1,040` or `2e-3`; InputError for what is no number."""
     text = shorten(str(written), LONGEST)
     try:
-        value = float(text.replace(",", ""))
+        value = float(THOUSANDS.sub(lambda found: found[0].replace(",", ""), text))
     except ValueError:
         value = float("inf")
     if not abs(value) < float("inf"):

@@ -25,8 +25,9 @@ from statistics import median
 from threading import BoundedSemaphore, Event, Lock, Thread
 from urllib.parse import parse_qs
 
+from scaling.course.quizzes.answered import guess_of
 from scaling.course.quizzes.common_mistakes import diagnose
-from scaling.course.web.server import TYPES, Handler, Refused, ctrl_c_raises
+from scaling.course.web.server import TYPES, WAITING, Handler, Refused, ctrl_c_raises
 from scaling.meshes.errors import InputError, is_count
 from scaling.questions.page import show
 
@@ -35,7 +36,9 @@ PORTS = (1024, 65535)  # those below are the system's
 MOST = 500  # guesses, more than a lecture has
 LONGEST = 40  # letters of a number, as in the quizzes
 MOST_BODY = 200  # bytes of what a page sends
-MOST_CONNECTIONS = 64  # at once; the next are closed
+# At once; the next are closed. A browser may open one more than it asks by.
+MOST_CONNECTIONS = 512
+PATIENCE = 5.0  # s that a connection may be silent
 SENDER = 16  # hexadecimal digits of the random number of a page
 BINS = 12  # bars, at most
 FAR = 100.0  # a prefix off is a factor of 1,000: such guesses would press all others together
@@ -95,8 +98,8 @@ class Room:
         if len(sender) != SENDER or not set(sender) <= set("0123456789abcdef"):
             raise InputError("reload the page, and write your guess again")
         try:
-            value = float(text.replace(",", "")) if len(text) <= LONGEST else math.nan
-        except ValueError:
+            value = guess_of(text) if len(text) <= LONGEST else math.nan
+        except InputError:
             value = math.nan
         if not 1e-30 < value < 1e30:
             raise InputError("write one number above 0, such as 1040, 1,040 or 1.04e3")
@@ -142,6 +145,7 @@ class RoomHandler(Handler):
     """The students' page, the teacher's page, and a guess."""
 
     server: "RoomServer"  # type: ignore[assignment]
+    timeout = PATIENCE
 
     def _file(self) -> tuple[str, bytes]:
         path, _, query = self.path.partition("?")
@@ -190,6 +194,7 @@ class RoomServer(ThreadingHTTPServer):
     """A server of the local network, on a port that was asked for."""
 
     daemon_threads = True
+    request_queue_size = WAITING
 
     def __init__(self, room: Room, port: int, host: str = EVERYWHERE) -> None:
         self.room, self.secret = room, f"/{secrets.token_urlsafe(9)}"

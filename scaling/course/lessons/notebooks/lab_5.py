@@ -180,7 +180,7 @@ def the_sick_month(page, published):
         "For a while it reached a fraction of what it had:",
         page.table(buses),
         f"How much did that cost? Nobody knows from the times alone: **{lab5_sweeps.shared()}** "
-        "configurations were run on both networks. So the model stands in for the sound one.",
+        "configurations were timed on both networks. So the model stands in for the sound one.",
         suffers,
     )
     return kinds, sick, suffers

@@ -62,7 +62,7 @@ def guess():
 def after_the_guess(chip, field, width):
     some = sc.learn.kernel("matmul", (256, width, width), accelerator=chip.value)
     critical = some["critical batch"]
-    mistakes = ("sparse peak", "bytes per element 2", "multiply and add", "both directions")
+    mistakes = ("sparse peak", "bytes per element 2", "multiply and add")
     page = parts.opened(field, critical.ideal, mistakes)
     rungs = [
         Rung("textbook", critical.ideal, "the peak of the chip over the bandwidth of its memory"),

@@ -191,7 +191,7 @@ def two_ladders(cluster, inside, page, size):
 
 The guess on the second ladder is yours times the fitted time of {inside.ranks} GPUs. A ring sends
 nearly all of V through the NICs of every node; the textbook counts only the bytes that a node
-lacks. No GPU library sends only those: that is part of the gap to the fitted figure.
+lacks. Rings are what the fitted figure has: that is part of the gap.
 """,
         *map(page.ladder, ladders),
         """

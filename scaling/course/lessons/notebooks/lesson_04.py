@@ -99,16 +99,16 @@ def after_the_guess(field, model, seq, shape):
         page.guessed,
         page.derivation(
             ("2*k*n", "FLOPs of a token in [m, k] @ [k, n]: a multiply-add for each weight"),
-            ("F_forward = 2*P", "summed over all P weights that are multiplied"),
+            ("forward = 2*P", "summed over all P weights that are multiplied"),
             (
-                "F_backward = 4*P",
+                "backward = 4*P",
                 "each product has two gradients: of its input and of its weights",
             ),
             (
-                "F_scores = 4*T*N*H*L",
+                "scores = 4*T*N*H*L",
                 "queries with T keys, weights with T values; L layers; no weights",
             ),
-            ("F = 6*P + 3*F_scores", "forward and twice that backward, for both"),
+            ("training = 6*P + 3*scores", "forward and twice that backward, for both"),
             ("4*T*N*H*L > 2*P", "both put in"),
             ("T > P / (2*N*H*L)", "from this context on the scores cost more than all weights"),
         ),
@@ -235,7 +235,8 @@ def take_away(DEVICES, STATE, page):
         kept = sc.learn.count(stored.run, **how)["weights, optimiser and activations of a device"]
         memories.append(
             {
-                "step": f"{stored.run}, remat {sc.load_run(stored.run, set=settings).remat}",
+                "step": f"{stored.run}, remat {sc.load_run(stored.run, set=settings).remat}, "
+                f"{stored.cluster}",
                 "counted (bytes)": kept.answer,
                 "compiled (bytes)": sc.predict(**stored.arguments).memory.peak,
             }

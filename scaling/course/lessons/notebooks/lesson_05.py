@@ -82,7 +82,7 @@ def after_the_guess(D, F, X, cluster, field, layer, nodes):
     figures = {given.symbol: given.value for given in forward.inputs}
     memory = sc.learn.chip(sc.load_cluster(cluster).accelerator.name)["memory bandwidth"].answer
     mistakes = (
-        *("both directions", "sparse peak", "backward", f"all members {X}"),
+        *("both directions", "sparse peak", "backward", f"all members {X}", f"ring {X}"),
         *(f"memory for network {memory / figures['W']:.4g}", "bytes per element 4", "layers 32"),
     )
     page = parts.opened(field, forward.ideal, mistakes)

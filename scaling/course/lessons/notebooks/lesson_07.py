@@ -121,13 +121,13 @@ def _(cluster, group, network, nvlink, page):
 @app.cell
 def the_ladder_of_a_step(devices, example, page, whole):
     limits = sc.learn.limits(example, cluster="dgx-h100", nodes=devices // 8)
-    answer = limits["fewest tokens with fsdp and tensor"]
+    answer, alone = limits["fewest tokens with fsdp and tensor"], limits["fsdp, forward"]
     mine = example.batch.tokens / devices
     page.show(
         "## The ladder of a step of the plainest split",
         page.ladder(sc.learn.step_ladder(**whole.arguments)),
         f"## What the rule says\n\nThis run has {mine:,.0f} tokens a device; all of fsdp "
-        f"needs {float(limits):,.0f} to hide its communication, the best split of fsdp "
+        f"needs {float(alone):,.0f} to hide its communication, the best split of fsdp "
         f"and tensor {float(answer):,.0f}.",
         page.formula(answer),
     )

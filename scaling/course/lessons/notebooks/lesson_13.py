@@ -46,14 +46,15 @@ questions come before the first GPU hour: **does it fit, on which mesh, how long
 def after_the_guess(batch, cluster, field, model, tokens):
     devices = 512
     planned = sc.plan(model, cluster=cluster, nodes=devices // 8, set=batch, top=6)
-    step = planned.plans[0].prediction
-    at = lambda mfu: float(
-        sc.learn.budget(model, tokens=tokens, cluster=cluster, nodes=devices // 8, mfu=mfu)
+    best_plan = planned.plans[0]
+    least = float(
+        sc.learn.budget(model, tokens=tokens, cluster=cluster, nodes=devices // 8, mfu=1.0)
     )
-    days = at(float(step.mfu)) / 86400
+    days = tokens / best_plan.run.batch.tokens * float(best_plan.prediction.step_time) / 86400
+    reached = least / 86400 / days
     mistakes = (
         *("backward", "remat", "sparse peak", "hours", "node for chip 8"),
-        f"peak for reached {1 / float(step.mfu):.4g}",
+        f"peak for reached {1 / reached:.4g}",
     )
     page = parts.opened(field, days, mistakes)
     climbed = ladder(
@@ -61,8 +62,8 @@ def after_the_guess(batch, cluster, field, model, tokens):
         "days",
         page.guess,
         (
-            Rung("bound", at(1.0) / 86400, "6 N D FLOPs at the peak of every chip"),
-            Rung("fitted", days, f"at an MFU of {step.mfu:.0%}, that of the best plan"),
+            Rung("bound", least / 86400, "6 N D FLOPs at the peak of every chip"),
+            Rung("fitted", days, f"at u = {reached:.0%}, which the best plan's steps reach"),
         ),
     )
     nodes = mo.ui.dropdown(
@@ -73,10 +74,10 @@ def after_the_guess(batch, cluster, field, model, tokens):
         page.derivation(
             ("6*N", "FLOPs of a token: 2 forward, 4 backward for each of N parameters"),
             ("F = 6*N*D", "of D tokens"),
-            ("R = devices * C * MFU", "FLOP/s that the cluster really does; C is a chip's peak"),
+            ("R = devices * C * u", "C is a chip's peak, u the share of it that 6 N a token reach"),
             ("T = F / R", "seconds, without restarts and evaluation"),
             ("hours = T * devices / 3600", "device hours, which are paid and take power"),
-            ("dollars = hours * price", "so money depends on the MFU, and hardly on the devices"),
+            ("dollars = hours * price", "so money depends on u, and hardly on the devices"),
         ),
         page.ladder(climbed),
         "## The best mesh of each kind",
@@ -96,11 +97,12 @@ def _(batch, cluster, devices, model, nodes, planned):
 
 
 @app.cell
-def what_it_takes(best, cluster, found, model, nodes, page, predictions, tokens):
+def what_it_takes(best, cluster, count, found, model, nodes, page, predictions, tokens):
     mo.stop(best is None, mo.md("**Nothing fits.** Take more devices."))
-    budget = sc.learn.budget(
-        model, tokens=tokens, cluster=cluster, nodes=nodes.value, mfu=float(best.prediction.mfu)
-    )
+    per_token = float(best.prediction.step_time) / best.run.batch.tokens
+    peak = 8 * nodes.value * sc.learn.chip("h200-sxm")["peak bf16"].answer
+    share = 6 * count.answer / (per_token * peak)
+    budget = sc.learn.budget(model, tokens=tokens, cluster=cluster, nodes=nodes.value, mfu=share)
     rows_of_run = [
         {
             "devices": 8 * nodes.value,
@@ -113,11 +115,12 @@ def what_it_takes(best, cluster, found, model, nodes, page, predictions, tokens)
     page.show(
         page.steps(predictions),
         f"{found.space:,} configurations: {found.priced:,} priced, {found.infeasible:,} cannot "
-        f"run. The best, **{best.run.mesh}** with remat {best.run.remat}, takes "
+        f"run, a bound on time leaves out the others. The best, **{best.run.mesh}** with remat {best.run.remat}, takes "
         f"{format_time(best.prediction.step_time)} a step at an MFU of {best.prediction.mfu:.0%} "
         f"in {format_rate(best.prediction.memory.peak, 'B')}. {best.why}.",
-        f"## What it takes\n\nAt that MFU it is **{show(float(budget), 's')}**. Prices are "
-        "those of a list on one day; they change.",
+        f"## What it takes\n\nAll steps take **{show(float(budget), 's')}**. The MFU above counts "
+        f"attention too; by 6 N a token alone it is u = {share:.0%}. Prices are those of a list "
+        "on one day; they change.",
         page.table(rows_of_run),
         page.formula(budget),
     )
@@ -125,9 +128,12 @@ def what_it_takes(best, cluster, found, model, nodes, page, predictions, tokens)
 
 
 @app.cell
-def the_ladder_of_that_step(batch, cluster, model, page):
-    how = batch | {"remat": "selective", "batch.microbatches": 1}
-    rungs_of_step = sc.learn.step_ladder(model, cluster, 64, "data=8,fsdp=64", "analytic", how)
+def the_ladder_of_that_step(batch, cluster, devices, model, page, planned):
+    run = planned.plans[0].run
+    how = batch | {"remat": str(run.remat), "batch.microbatches": run.batch.microbatches}
+    rungs_of_step = sc.learn.step_ladder(
+        model, cluster, devices // 8, str(run.mesh), "analytic", how
+    )
     page.show("## The ladder of that step", page.ladder(rungs_of_step))
     return
 
@@ -175,7 +181,7 @@ def take_away(page):
     )
     page.takeaway(
         "Six times parameters times tokens, over the FLOP/s that you really get: what is uncertain "
-        "is the MFU, and the mesh decides it. Plan by closed forms, look at why the second best "
+        "is the share of the peak, and the mesh decides it. Plan by closed forms, look at why the second best "
         "loses, compile the few that are left, and only then start.",
         problems,
         parts.typed(*commands),
@@ -200,6 +206,13 @@ def where_the_model_is_wrong(page, predictions, problems):
 def test_more_than_6_nd_never_takes_less(budget, count, tokens):
     flops = 6 * count.answer * tokens
     assert abs(budget["FLOPs"].answer / flops - 1) < 0.02
+    return
+
+
+@app.cell
+def test_the_days_are_those_of_the_steps(best, budget, tokens):
+    steps_ = tokens / best.run.batch.tokens
+    assert abs(float(budget) / (steps_ * float(best.prediction.step_time)) - 1) < 1e-6
     return
 
 

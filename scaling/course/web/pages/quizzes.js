@@ -90,7 +90,7 @@ function field({ name, unit }) {
 
 // The number that was written, `1,040` or `2e-3`.
 function number(text) {
-  const plain = text.replaceAll(",", "").trim();
+  const plain = text.trim().replace(/^[+-]?\d{1,3}(,\d{3})+(?![\d,])/, (found) => found.replaceAll(",", ""));
   const found = plain === "" || /^[+-]?0[xbo]/i.test(plain) ? NaN : Number(plain);
   if (!Number.isFinite(found)) throw new Error(said("quizzes.no_number", { text }));
   return found;

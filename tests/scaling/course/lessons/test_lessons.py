@@ -217,6 +217,33 @@ def test_the_answers_of_the_problems_are_those_by_hand(name):
             assert answer == (by_hand and pytest.approx(by_hand, rel=1e-3)), problem.text
 
 
+@pytest.mark.parametrize(
+    ("name", "guess", "told"),
+    [
+        ("lesson_05", H100[0] / H100[1] * 3350 / 450, "ring"),  # C / W, as for many devices
+        ("lesson_06", 14336 * 450e9 / H100[0], "ring"),  # F W / C, as for a long axis
+        ("lesson_06", 8, "whole node"),  # all of a node, which is more than do not wait
+        ("lesson_06", 7, ""),
+    ],
+)
+def test_a_guess_is_told_what_it_forgot(name, guess, told):
+    asked = ran(name)[1]["page"].asked
+    found = diagnose(guess, asked.answer[0], asked.tolerance, asked.mistakes)
+    assert [one.name for one in found.mistakes] == [told] * bool(told)
+    assert found.right == (not told)
+
+
+def test_lesson_7_has_one_number_for_fsdp_alone():
+    shown = re.sub(r"<[^>]+>", " ", html(ran("lesson_07")[0]))
+    (said,) = re.findall(r"all of fsdp needs ([\d,]+) to hide", " ".join(shown.split()))
+    assert re.search(rf"64 +1 +[\d,]+ tokens +{said.replace(',', ',?')} tokens", shown)
+
+
+def test_lesson_11_is_about_one_cluster():
+    shown = ran("lesson_11")[1]["steps"].values()
+    assert {step.memory.capacity < 85_899_345_920 for step in shown} == {True}, "80 GiB of an H100"
+
+
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_no_number_with_a_unit_is_typed_into_the_text(name):
     """Texts compute what they state; "25 minutes" and names of sizes are no results."""

@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 from scaling.cli.main import main
-from scaling.course.quizzes.answered import QuizVerdict, near
+from scaling.course.quizzes.answered import QuizVerdict, guess_of, near
 from scaling.course.quizzes.command_lines import document_of
 from scaling.course.quizzes.common_mistakes import KNOWN, mistake
 from scaling.course.quizzes.quiz import CHAPTERS, FOLDER, Quiz, QuizAnswer, compute, number, quizzes
@@ -73,3 +73,16 @@ def test_a_path_without_a_number_is_named(path):
 def test_mistakes_are_sentences():
     for sentence, check in ((known[1], known[2]) for known in KNOWN.values()):
         assert sentence.endswith(".") and check.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1,040", 1040), (" -1,000,000.5e1 ", -10000005), ("1e3", 1000), ("1,5", None),
+     ("1,0,4", None), ("1,0000", None), ("1,000,00", None), (",5", None), ("1.5,000", None)],
+)  # fmt: skip
+def test_commas_stand_between_groups_of_three_digits(text, value):
+    if value is None:
+        with pytest.raises(InputError, match="no number"):
+            guess_of(text)
+    else:
+        assert guess_of(text) == value
