@@ -80,8 +80,8 @@ def after_the_guess(field, group, model, moe, where):
             ("B > E/k * C/W", "a dense model's C / W, times E / k"),
         ),
         f"Here E / k is {ratio:.0f}. The bytes of the gradients are those of all experts, the "
-        "FLOPs that hide them those of k. With X nodes it is (X - 1) / X of that below: a node has its "
-        "own part of the sum already.",
+        "FLOPs that hide them those of k. With X nodes it is (X - 1) / X of that "
+        "below: a node has its own part of the sum already.",
         page.ladder(climbed),
         page.formula(limits),
         f"## {len(group)} compiled steps: from sharded weights to sent tokens",

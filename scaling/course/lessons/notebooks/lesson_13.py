@@ -115,7 +115,8 @@ def what_it_takes(best, cluster, count, found, model, nodes, page, predictions, 
     page.show(
         page.steps(predictions),
         f"{found.space:,} configurations: {found.priced:,} priced, {found.infeasible:,} cannot "
-        f"run, a bound on time leaves out the others. The best, **{best.run.mesh}** with remat {best.run.remat}, takes "
+        f"run, a bound on time leaves out the others. The best, **{best.run.mesh}** with remat "
+        f"{best.run.remat}, takes "
         f"{format_time(best.prediction.step_time)} a step at an MFU of {best.prediction.mfu:.0%} "
         f"in {format_rate(best.prediction.memory.peak, 'B')}. {best.why}.",
         f"## What it takes\n\nAll steps take **{show(float(budget), 's')}**. The MFU above counts "
@@ -181,8 +182,8 @@ def take_away(page):
     )
     page.takeaway(
         "Six times parameters times tokens, over the FLOP/s that you really get: what is uncertain "
-        "is the share of the peak, and the mesh decides it. Plan by closed forms, look at why the second best "
-        "loses, compile the few that are left, and only then start.",
+        "is the share of the peak, and the mesh decides it. Plan by closed forms, look at why the "
+        "second best loses, compile the few that are left, and only then start.",
         problems,
         parts.typed(*commands),
         lesson=13,
