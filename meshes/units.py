@@ -16,6 +16,7 @@ BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 MOST_BINARY_UNITS = 10_000  # more digits are no longer easy to read
 LEAST_PREFIXED = 1000  # bytes from which a size has a prefix
 MOST_DAYS, YEAR = 1000, 365.25  # days from which a time is in years, and days of one
+MOST_COUNTED = 1e18  # from here on a count is written as 1e+18
 MOST_IN_DIGITS = 1e7  # from here on a number is written as 1e+07
 PREFIXES = {**DECIMAL, "K": 10**3, **BINARY, "ki": 2**10}
 COUNTS = {**PREFIXES, "B": 10**9}  # of tokens and parameters: 15T, 70B
@@ -171,6 +172,8 @@ def three_digits(number: SupportsFloat) -> str:
 
 def format_count(count: SupportsFloat) -> str:
     """`70.6B`, `15T`, `4M`, as parameters and tokens are counted."""
+    if float(count) >= MOST_COUNTED:
+        return f"{float(count):.3g}"
     return _decimal(float(count)).replace(" ", "").replace("G", "B")
 
 

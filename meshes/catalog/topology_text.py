@@ -19,6 +19,7 @@ NVLink between them (n). A line before it that holds `-p2p n` says so: the text 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import combinations
 
 from scaling.meshes.errors import InputError
 
@@ -76,9 +77,10 @@ class Peers:
     @property
     def words(self) -> str:
         """`no pair of 10 GPUs has peer access: chipset not supported (CNS)`."""
-        pairs = [pair for pair in self.status if pair[0] < pair[1]]
-        refused = [pair for pair in pairs if self.status[pair] != OK]
-        states = dict.fromkeys(self.status[pair] for pair in refused)
+        pairs = list(combinations(self.gpus, 2))
+        states_of = {pair: {self.status[pair], self.status[pair[::-1]]} - {OK} for pair in pairs}
+        refused = [pair for pair in pairs if states_of[pair]]
+        states = dict.fromkeys(state for pair in refused for state in sorted(states_of[pair]))
         why = ", ".join(f"{REFUSED[state]} ({state})" for state in states)
         if not refused:
             return f"all {len(pairs)} pairs of {len(self.gpus)} GPUs have peer access"
@@ -109,9 +111,18 @@ def split_peers(text: str) -> tuple[str, Peers | None]:
             kept.append(lines[at])
             at += 1
             continue
+        if names and names != cells:
+            raise InputError(
+                f"line {at + 1}: a matrix of {len(cells)} GPUs follows one of {len(names)}: paste "
+                "those of one host"
+            )
         for number in range(at + 1, at + 1 + len(cells)):
             row = lines[number].split() if number < len(lines) else []
-            wrong = [entry for entry in row[1:] if entry not in known]
+            wrong = [
+                entry
+                for name, entry in zip(cells, row[1:], strict=False)
+                if entry not in known or (entry == SELF) != (name == row[0])
+            ]
             if len(row) != len(cells) + 1 or row[0] != cells[number - at - 1] or wrong:
                 raise InputError(
                     f"line {number + 1}: {' '.join(row) or 'nothing'} is not the row of "

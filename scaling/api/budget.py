@@ -133,8 +133,7 @@ def budget(
         step = (step or run.batch.global_batch) * length if seen else step or run.batch.tokens
     if seen and not (run or measured):
         raise InputError("--samples of unknown length: name a MODEL, or measure a --step-time")
-    if seen or measured:
-        asked_tokens = (seen * length if seen else asked_tokens) * (passes or 1.0)
+    asked_tokens = (seen * length if seen else asked_tokens) * (passes or 1.0)
     shape = None if mesh is None else as_mesh(mesh, AXES)
     per_node = host.devices_per_node
     stated: dict[str, int | None] = {

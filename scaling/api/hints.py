@@ -15,6 +15,7 @@ from typing import Any
 from scaling.api.inputs import as_texts
 from scaling.hlo.user_hints import LOCAL, KernelWork, Shares, Work
 from scaling.meshes.errors import InputError
+from scaling.meshes.units import parse_real
 
 Trips = Mapping[str, float] | Iterable[str]
 Branches = Mapping[str, Shares] | Iterable[str]
@@ -69,6 +70,6 @@ def _work(where: str, value: str) -> Any:
 
 def _number(where: str, value: str) -> float:
     try:
-        return float(value)
+        return parse_real(value)
     except ValueError:
         raise InputError(f"{where}: {value!r} is no number") from None

@@ -244,6 +244,6 @@ def beside(answer: Answer) -> str:
         word, other = ("fitted", answer.fitted) if is_textbook else ("textbook", answer.ideal)
         words.append(f"{word} {show(other, answer.unit)}")
     if answer.low is not None:
-        span = " to ".join(show(end, answer.unit) for end in (answer.low, answer.high))
-        words.insert(is_textbook, span)
+        ends = dict.fromkeys(show(end, answer.unit) for end in (answer.low, answer.high))
+        words[is_textbook:is_textbook] = [" to ".join(ends)] * (len(ends) > 1)
     return f" ({', '.join(words)})" if words else ""

@@ -11,16 +11,20 @@ from dataclasses import replace
 
 from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.errors import InputError
+from scaling.meshes.units import format_binary
 
 # Compute slices of a GPU -> slices of an instance -> its share of memory, by compute capability.
 SEVEN = {1: 1 / 8, 2: 2 / 8, 3: 4 / 8, 4: 4 / 8, 7: 1.0}
 FOUR = {1: 1 / 4, 2: 2 / 4, 4: 1.0}
 SLICES = {8.0: (7, SEVEN), 9.0: (7, SEVEN), 10.0: (7, SEVEN), 10.3: (7, SEVEN), 12.0: (4, FOUR)}
+NAMED = 0.1  # GB of a name are rounded: 18 of the 17.6 GiB of an eighth of an H200
 CUT = ("memory", "usable_memory", "memory_bandwidth", "l2_cache")
 
 
 def instance(chip: Accelerator, profile: str) -> Accelerator:
     """Return the instance as a chip of its own: `3g`, or `3g.40gb` as NVIDIA writes it.
+
+    `1g.20gb` of an H100 is one slice with the memory of two.
 
     Raises:
         InputError: the chip cannot be divided, or not so.
@@ -28,11 +32,19 @@ def instance(chip: Accelerator, profile: str) -> Accelerator:
     if chip.vendor != "NVIDIA" or chip.compute_capability not in SLICES:
         raise InputError(f"--mig: {chip.name} cannot be divided; A100, H100, H200, B200 can")
     whole, shares = SLICES[chip.compute_capability]
-    found = re.fullmatch(r"(\d)g(?:\.\d+gb)?", profile.strip().lower())
+    found = re.fullmatch(r"(\d)g(?:\.(\d+)gb)?", profile.strip().lower())
     if found is None or int(found[1]) not in shares:
         known = ", ".join(f"{slices}g" for slices in shares)
         raise InputError(f"--mig {profile}: {chip.name} has instances of {known}")
     slices, share = int(found[1]), shares[int(found[1])]
+    if found[2] and chip.memory:
+        stated = int(found[2]) * 2**30
+        sizes = [share, 2 * share] if slices == 1 and shares is SEVEN else [share]
+        fits = [each for each in sizes if abs(each * chip.memory - stated) <= NAMED * stated]
+        if not fits:
+            has = " or ".join(format_binary(each * chip.memory) for each in sizes)
+            raise InputError(f"--mig {profile}: {slices}g of {chip.name} has {has} of memory")
+        share = fits[0]
     part = slices / whole
     cut = {name: getattr(chip, name) for name in CUT}
     cores = chip.cores and int(chip.cores * part)

@@ -39,16 +39,18 @@ def show(value: Value, unit: str) -> str:
         return value
     if unit in FORMATS:
         return FORMATS[unit](value)
-    whole = abs(value) < MOST_DIGITS and value == int(value)
-    number = (
-        f"{int(value):,}" if whole else f"{value:,.0f}" if abs(value) >= 1e4 else _digits(value)
-    )
+    if abs(value) >= MOST_DIGITS:
+        number = plain(value)
+    elif value == int(value):
+        number = f"{int(value):,}"
+    else:
+        number = f"{value:,.0f}" if abs(value) >= 1e4 else _digits(value)
     return f"{number} {unit}".rstrip()
 
 
 def _digits(value: float) -> str:
     """Return a number with four digits, and a small one without a power of ten."""
-    return f"{value:.4g}" if abs(value) >= 1e-4 else f"{value:.{4 - floor(log10(abs(value)))}f}"
+    return f"{value:.4g}" if abs(value) >= 1e-4 else f"{value:.{3 - floor(log10(abs(value)))}f}"
 
 
 def _time(seconds: float) -> str:

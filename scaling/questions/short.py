@@ -12,10 +12,13 @@ from scaling.questions.page import show, table
 
 LINES, WIDTH = 12, 100  # of a short page; chosen by this project
 MOST_ROWS = 5  # of a table that stands on it
-# First columns of tables that are the answer themselves: axes of a mesh.
-TABLES = ("axis",)
+# Columns of tables that are the answer themselves: axes of a mesh, a sweep.
+AXES, SWEEP = "axis", "binds in the textbook"
 # Parts that are asked for most, in the order in which they are shown; all others follow.
 ASKED = (
+    "largest batch within the step time",
+    "request latency",
+    "prefill",
     "bubble of the pipeline",
     "pipeline: .*",
     "hop to the next stage",
@@ -31,8 +34,6 @@ ASKED = (
     "a million tokens",
     "largest batch",
     "fewest devices for weights and batch",
-    "prefill",
-    "request latency",
     "training with failures",
     "an epoch",
     "MFU",
@@ -64,18 +65,21 @@ def short_page(answer: Answer) -> str:
         return "\n".join(whole)
     answer = in_one_unit(answer)
     lines = [f"{answer.name}: {show(answer.answer, answer.unit)}{beside(answer)}"]
-    lines += ["  " + line for line in formula_lines(answer)]
-    lines += ["  " + line for line in _symbols(answer)]
-    lines += [f"  binds: {answer.binds}"] if answer.binds else []
-    rows = answer.rows if answer.rows and next(iter(answer.rows[0])) in TABLES else ()
-    lines += ["  " + line for line in table(rows[:MOST_ROWS])]
+    columns = answer.rows[0].keys() if answer.rows else ()
+    if SWEEP in columns:
+        step = -(-len(answer.rows) // (LINES - 3))  # beside the number, the headings, the last line
+        rows = answer.rows[::step]
+    else:
+        lines += ["  " + line for line in formula_lines(answer)]
+        lines += ["  " + line for line in _symbols(answer)]
+        lines += [f"  binds: {answer.binds}"] if answer.binds else []
+        rows = answer.rows[:MOST_ROWS] if AXES in columns else ()
+    lines += ["  " + line for line in table(rows)]
     lines += [f"  note: {note}" for note in answer.notes[:1]]
     shown = sorted(answer.parts, key=_place)[: max(LINES - 1 - len(lines), 0)]
-    lines += [f"  {_line(part)}" for part in shown]
+    lines = [*lines, *(f"  {_line(part)}" for part in shown)][: LINES - 1]
     left = len(whole) - len(lines)
-    return "\n".join(
-        [*lines[: LINES - 1], f"  {left} more lines by --all{guide_line(answer, '; ')}"]
-    )
+    return "\n".join([*lines, f"  {left} more lines by --all{guide_line(answer, '; ')}"])
 
 
 def _line(part: Answer) -> str:

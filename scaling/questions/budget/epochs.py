@@ -41,7 +41,8 @@ def by_epochs(
     """Return the time of the training; parts are an epoch, steps, rate, MFU, energy and money.
 
     Args:
-        training: its chip, prices and machines; its parameters and tokens count with `has_model`.
+        training: its chip, prices and machines; its tokens count with `has_model`, its parameters
+            also where failures are asked and no time of a save is stated.
         reliability: how often devices fail; None: no failures are asked, where no state is known.
     """
     given = letters(
@@ -72,7 +73,7 @@ def by_epochs(
     parts.append(by_formula("device hours", "hours", "N * T / 3600", {**given, "T": hours}))
     parts += energy_and_money(training, spent)
     if reliability is not None:
-        state = training.parameters * training.state_bytes if has_model else 1.0
+        state = training.parameters * training.state_bytes
         failures = failure_answers(reliability, devices, (float(main), None), state)
         parts += [*failures, *with_failures(parts, failures)]
     return replace(main, parts=tuple(parts))

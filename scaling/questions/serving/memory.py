@@ -88,7 +88,9 @@ def _largest_batch(case: ServingCase, memory: Memory, H: Input) -> Answer:
     if most is None or fitted is None:
         return Answer("largest batch", None, binds="nothing: the KV cache takes no memory")
     if not most:
-        why = "the weights alone do not fit: use more devices, or --weights int8"
+        alone = memory[1] <= case.servers.device_weights(case.model)
+        what = "the weights alone do" if alone else "one sequence beside the weights does"
+        why = f"{what} not fit: use more devices, or --{'weights' if alone else 'kv'} int8"
         return Answer("largest batch", 0, "sequences", binds=why, ideal=0, fitted=0)
     formula = "floor(N * (H - m) / (T * V))"
     binds = "" if fitted >= case.batch else f"memory has no room for a batch of {case.batch}"

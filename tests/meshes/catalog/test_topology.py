@@ -250,6 +250,22 @@ def test_nvlink_of_p2p_n_says_nothing_about_pcie():
     assert split_peers(text)[1] is None
 
 
+@pytest.mark.parametrize("pair", [(0, 1), (1, 0)])
+def test_a_pair_that_is_refused_in_one_direction_is_counted_once(pair):
+    _, found = split_peers(peers(3, lambda i, j: "CNS" if (i, j) == pair else "OK"))
+    assert found.words.startswith("1 of 3 pairs have no peer access: chipset not supported (CNS)")
+
+
+def test_matrices_of_different_hosts_are_refused():
+    with pytest.raises(InputError, match="2 GPUs follows one of 4"):
+        split_peers(peers(4, "OK") + "\n" + peers(2, "OK"))
+
+
+def test_only_a_gpu_itself_has_an_x():
+    with pytest.raises(InputError, match="is not the row of GPU1"):
+        split_peers(peers(3, lambda i, j: "X" if (i, j) == (1, 2) else "OK"))
+
+
 @pytest.mark.parametrize("entry", ["XXX", "NV4", ""])
 def test_an_unknown_entry_of_p2p_is_an_error(entry):
     text = peers(3, lambda i, j: entry if (i, j) == (1, 2) else "OK")

@@ -223,6 +223,17 @@ def test_samples_that_do_not_belong_together_are_refused(asked, what):
         sc.budget(**asked)
 
 
+@pytest.mark.parametrize("fixed", [{"mfu": 0.4}, {"days": 30, "devices": 512}])
+def test_tokens_that_are_seen_often_are_as_many_tokens(fixed):
+    often = sc.budget("llama3-8b", tokens="1T", epochs=3, **fixed)
+    assert float(often) == pytest.approx(float(sc.budget("llama3-8b", tokens="3T", **fixed)))
+
+
+def test_a_save_at_a_measured_step_writes_the_parameters():
+    asked = {"parameters": "70B", "samples": 10**6, "batch": 128, "step_time": 1.0}
+    assert float(sc.budget(**asked)["save"]) == pytest.approx(70e9 * 10 / 2e12)
+
+
 def test_without_tokens_the_answer_is_what_holds_the_model():
     assert sc.budget(parameters="70B").answer == 9  # 700 GB among 80 GiB
 

@@ -154,8 +154,33 @@ def test_the_largest_instance_is_the_chip_and_smaller_ones_are_shares_of_it(name
     assert float(one["memory"]) * (slices + slices % 2) == float(chip["memory"])
 
 
+# NVIDIA Multi-Instance GPU User Guide, supported profiles
 @pytest.mark.parametrize(
-    "name, mig", [("h100-sxm", "5g"), ("h100-sxm", "half"), ("t4", "1g"), ("mi300x", "1g")]
+    "name, mig, eighths",
+    [
+        ("a100-sxm-40g", "1g.5gb", 1),
+        ("a100-sxm-40g", "1g.10gb", 2),
+        ("h100-sxm", "1g.20gb", 2),
+        ("h100-sxm", "4g.40gb", 4),
+        ("h200-sxm", "1g.18gb", 1),
+        ("h200-sxm", "3g.71gb", 4),
+        ("b200-sxm", "2g.45gb", 2),
+        ("rtx-pro-6000", "2g.48gb", 4),
+    ],
+)
+def test_a_profile_has_the_memory_of_its_name(name, mig, eighths):
+    chip, one = sc.chip(name), sc.chip(name, mig=mig)
+    for part in ("memory", "memory bandwidth"):
+        assert float(one[part]) == pytest.approx(eighths / 8 * float(chip[part]), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "name, mig",
+    [
+        *(("h100-sxm", mig) for mig in ("5g", "half", "3g.99gb", "2g.40gb", "1g.5gb")),
+        ("t4", "1g"),
+        ("mi300x", "1g"),
+    ],
 )
 def test_instances_that_do_not_exist_are_refused(name, mig):
     with pytest.raises(InputError):

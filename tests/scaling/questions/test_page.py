@@ -49,6 +49,30 @@ def test_a_fitted_number_does_not_stand_above_the_formula_of_another():
     assert str(textbook(limit)).splitlines()[1].startswith("  = C / W")
 
 
+def test_a_short_page_shows_what_an_option_asks_for():
+    asked = {"batch": 32, "context": 8192, "prompt": 8192, "generate": 512, "step_time": 0.02}
+    served = short_page(sc.serve("llama3-70b", "dgx-h100", **asked))
+    for name in ("largest batch within the step time", "prefill", "request latency"):
+        assert f"\n  {name}: " in served
+    sizes = (512, 8192, 4096)
+    swept = sc.kernel("matmul", sizes, accelerator="h100-sxm", sweep="m=1:8192")
+    lines = short_page(swept).splitlines()
+    assert lines[1].split()[0] == "m" and [line.split()[0] for line in lines[2:4]] == ["1", "4"]
+    assert len(lines) <= LINES
+
+
+@pytest.mark.parametrize(
+    "value, shown",
+    [(1e30, "1e30 rows"), (9.28883e-6, "0.000009289 rows"), (123456.7, "123,457 rows")],
+)
+def test_numbers_have_no_digits_that_are_not_known(value, shown):
+    assert show(value, "rows") == shown
+
+
+def test_a_range_whose_ends_are_alike_is_not_shown():
+    assert str(Answer("money", 7.72, "dollars", low=7.72, high=7.7200001)) == "money: 7.72 dollars"
+
+
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_a_short_page_has_twelve_lines_at_most_and_begins_like_the_whole_one(question):
     answer = QUESTIONS[question]()
