@@ -42,7 +42,11 @@ def priced_cell(line: str, cell: str, names: dict[str, Any]) -> Any:
     """
     example = "%%price --cluster dgx-h100, and below it a cell that ends with step(x, y)"
     face = Generated("scaling.cli.magic:options", example, (), OWN, texts=HINTS)
-    command = parse_command("%%price", face, shlex.split(line))
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise InputError(f"%%price {line}: {error}") from None
+    command = parse_command("%%price", face, words)
     if command is None:
         return None
     body = ast.parse(cell, CELL).body

@@ -32,7 +32,7 @@ def instance(chip: Accelerator, profile: str) -> Accelerator:
     if chip.vendor != "NVIDIA" or chip.compute_capability not in SLICES:
         raise InputError(f"--mig: {chip.name} cannot be divided; A100, H100, H200, B200 can")
     whole, shares = SLICES[chip.compute_capability]
-    found = re.fullmatch(r"(\d)g(?:\.(\d+)gb)?", profile.strip().lower())
+    found = re.fullmatch(r"(\d)g(?:\.(\d+)gb(?:\+me)?)?", profile.strip().lower())
     if found is None or int(found[1]) not in shares:
         known = ", ".join(f"{slices}g" for slices in shares)
         raise InputError(f"--mig {profile}: {chip.name} has instances of {known}")

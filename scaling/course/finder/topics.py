@@ -52,17 +52,18 @@ class Topic:
 
     def matches(self, word: str) -> int:
         """How well a word names it; 0: not at all."""
-        low, spaced = word.lower(), f" {word.lower()}"
-        known = [entry.lower() for entry in self.words]
-        if word in self.symbols or low in (*known, self.chapter):
+        low, spaced = _spelled(word), f" {_spelled(word)}"
+        known = [_spelled(entry) for entry in self.words]
+        section = _spelled(self.section)
+        if word in self.symbols or low in (*known, _spelled(self.chapter), section):
             return WORD
         if len(low) < 2:
             return 0
-        if any(spaced in f" {text}" for text in (*known, self.title.lower())):
+        if any(spaced in f" {text}" for text in (*known, _spelled(self.title))):
             return TITLE
-        if spaced in f" {self.section.lower()}" or word in self.quizzes:
+        if spaced in f" {section}" or word in self.quizzes:
             return SECTION
-        asked = " ".join(find_quiz(id).question for id in self.quizzes).lower()
+        asked = _spelled(" ".join(find_quiz(id).question for id in self.quizzes))
         return ASKED if spaced in f" {asked}" else 0
 
     def to_dict(self) -> dict[str, Any]:
@@ -131,6 +132,11 @@ def find(words: str, is_whole: bool = False) -> Found:
             f"{chapters}"
         )
     return Found(words, tuple(found), is_whole)
+
+
+def _spelled(text: str) -> str:
+    """Return a text in small letters, `all-gather` as `all gather`."""
+    return text.lower().replace("-", " ")
 
 
 def _lines(topic: Topic) -> Iterator[str]:

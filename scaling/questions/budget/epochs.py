@@ -11,7 +11,7 @@ from scaling.meshes.errors import InputError
 from scaling.questions.answer import Answer, Input, by_formula, letters
 from scaling.questions.budget.answer import SpentTime, energy_and_money, states, with_failures
 from scaling.questions.budget.failures import Reliability, failure_answers
-from scaling.questions.budget.training import HOUR, SECTION, Training
+from scaling.questions.budget.training import HOUR, SECTION, Training, check_training
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ def by_epochs(
             also where failures are asked and no time of a save is stated.
         reliability: how often devices fail; None: no failures are asked, where no state is known.
     """
+    check_training(training)
     given = letters(
         Input("e", epochs.epochs, "epochs"),
         Input("S", epochs.samples, epochs.what, "of an epoch"),

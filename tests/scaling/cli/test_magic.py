@@ -57,6 +57,7 @@ def test_options_of_xla_and_what_is_said_about_loops_are_taken(price, monkeypatc
         ("--cluster host", "", "end the cell with the call"),
         ("--nodes 2", "step(x)", "Missing --cluster NAME"),
         ("--cluster host --clutser a", "step(x)", "has no option --clutser"),
+        ("--cluster 'dgx", "step(w, x)", "No closing quotation"),
     ],
 )
 def test_a_cell_that_cannot_be_priced_says_why(price, line, cell, message, capsys):

@@ -213,6 +213,10 @@ def test_samples_of_a_model_are_its_sequences(samples, batch, epochs):
         ({"samples": 5, "step_time": 1}, "needs the .*batch"),
         ({"samples": 5, "batch": 10, "step_time": 1}, "more than an epoch has"),
         ({"samples": 5, "tokens": 3}, "give one of them"),
+        (
+            {"samples": 9, "batch": 3, "step_time": 1, "parameters": "7B", "active": "8B"},
+            "8B.* exceeds",
+        ),
         ({"epochs": 3, "model": "gpt2-124m"}, "need .*samples"),
         ({"samples": 10**6}, "unknown length"),
         ({"samples": 10**6, "batch": 8, "step_time": 1, "mfu": 0.4}, "leave out .*mfu"),

@@ -161,6 +161,7 @@ def test_the_largest_instance_is_the_chip_and_smaller_ones_are_shares_of_it(name
         ("a100-sxm-40g", "1g.5gb", 1),
         ("a100-sxm-40g", "1g.10gb", 2),
         ("h100-sxm", "1g.20gb", 2),
+        ("h100-sxm", "1g.10gb+me", 1),
         ("h100-sxm", "4g.40gb", 4),
         ("h200-sxm", "1g.18gb", 1),
         ("h200-sxm", "3g.71gb", 4),

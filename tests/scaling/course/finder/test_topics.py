@@ -39,9 +39,15 @@ def test_pages_and_headings_are_there():
 
 @pytest.mark.parametrize("topic", topics(), ids=lambda topic: topic.title)
 def test_a_topic_is_the_first_that_its_title_finds_and_among_those_of_its_words(topic):
-    assert find(topic.title).topics[0] == topic
+    assert find(topic.title).topics[0] == find(topic.section).topics[0] == topic
     for word in (*topic.words, *topic.symbols):
         assert topic in find(word).topics
+
+
+@pytest.mark.parametrize("word", ["all-gather", "tensor parallelism", "KV cache"])
+def test_words_with_and_without_a_hyphen_are_the_same(word):
+    plain, joined = word.replace("-", " "), word.replace(" ", "-")
+    assert find(plain).topics[0] == find(joined).topics[0] == find(word).topics[0]
 
 
 @pytest.mark.parametrize("line", dict.fromkeys([*LINES, *CLASSES]))
