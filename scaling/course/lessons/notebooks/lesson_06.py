@@ -77,7 +77,7 @@ def guess():
 def after_the_guess(cluster, field, model, per_node):
     limit = sc.learn.limits(model.value, cluster=cluster.value, nodes=2)["largest tensor axis"]
     mistakes = (
-        *(f"ring {per_node}", f"whole node {per_node / limit.ideal:.4g}", "both directions"),
+        *(f"ring {per_node}", f"whole node {per_node / limit.ideal:.6g}", "both directions"),
         *("sparse peak", "gated", "multiply and add", "backward"),
     )
     close = 0.065  # 7 chips of a node of H100 are right for llama3-8b, all 8 are not
