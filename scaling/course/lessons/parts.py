@@ -43,9 +43,7 @@ WIDE = 84  # characters of a line of code
 AGAIN = "Write a second guess into the field; then the page opens, with both."
 
 
-def opening(
-    name: str, able: str, *below: Any, minutes: int, chapter: str, needs: str = "no jax"
-) -> Any:
+def opening(name: str, able: str, *below: Any, minutes: int, chapter: str, needs: str = "") -> Any:
     """Return the top of a lesson: what one can do after it, what it takes, and what follows.
 
     Args:
@@ -54,12 +52,14 @@ def opening(
         below: items for `Page.show`.
         minutes: that it takes.
         chapter: of the guide, such as "roofline".
-        needs: what it takes to run: "no jax", "jax with 8 fake devices".
+        needs: what it takes to run, such as "jax with 8 fake devices"; "": no jax.
     """
     kind, number = name.split()
     label = t("Lab {number}", number=number) if kind == "lab" else number
     takes = t("*{minutes} minutes; needs {needs}; the guide's chapter {chapter}.*").format(
-        minutes=minutes, needs=t(needs), chapter=f"[{chapter}]({GUIDE}{chapter})"
+        minutes=minutes,
+        needs=t(needs) if needs else t("no jax"),
+        chapter=f"[{chapter}]({GUIDE}{chapter})",
     )
     then = t("Afterwards you can {able}.", able=able)
     return Page().show(
@@ -249,13 +249,13 @@ class Page:
             (f"**{t(rung.name)}**", show(rung.value, ladder.unit), step, t(rung.adds))
             for rung, step in ladder.steps
         ]
-        names = (t("rung"), "", t("step"), t("what it adds"))
+        names = (t("rung"), "", t("difference"), t("what it adds"))
         return mo.md(f"{t('*Ladder:*')} {ladder.question}\n\n{_table(names, rows)}")
 
-    def derivation(self, *lines: tuple[str, str], title: str = "Why") -> Any:
+    def derivation(self, *lines: tuple[str, str]) -> Any:
         """Return steps of a derivation, each a formula and the reason for it; see `mathml`."""
         rows = [(mathml(formula), words) for formula, words in lines]
-        return mo.md(f"## {t(title)}\n\n{_table(('', ''), rows)}")
+        return mo.md(f"## {t('Why')}\n\n{_table(('', ''), rows)}")
 
     def formula(self, answer: Answer) -> Any:
         """Return an answer with its formula, typeset; the command's whole page one click away."""

@@ -138,22 +138,22 @@ def _(cluster, inner, per_node, place, tokens, width):
 
 @app.cell
 def shown_picture(cluster, exact, page, per_node, times, tokens):
-    name = {True: "fitted", False: "textbook"}[exact.value]
+    name = "fitted figures" if exact.value else "the textbook's figures"
     seconds = {chips: found[exact.value] for chips, found in times.items()}
     nodes = {chips: max(1, chips // per_node) for chips in seconds}
-    groups = [
-        (f"{chips} chips, {nodes[chips]} node{'s' * (nodes[chips] > 1)}", found)
-        for chips, found in seconds.items()
-    ]
+    groups = [(f"{chips} chips, {nodes[chips]} node(s)", found) for chips, found in seconds.items()]
     hidden = [chips for chips, (products, exchanges) in seconds.items() if products >= exchanges]
-    most = f"{max(hidden)} chips are the most" if hidden else "no axis is short enough"
-    listed = (f"{title}: {show(a, 's')} and {show(b, 's')}" for title, (a, b) in groups)
+    most = (
+        f"{max(hidden)} chips are the most of these whose exchanges are no longer than the products"
+        if hidden
+        else "exchanges take longer than the products on every axis of these"
+    )
+    listed = (f"{title}: {show(a, 's')}, {show(b, 's')}" for title, (a, b) in groups)
     alt = f"Products and exchanges of one MLP on {cluster.value}, {tokens.value:,} tokens, {name}: "
     drawn = grouped_bars(groups, ("products", "exchanges"), lambda seconds: show(seconds, "s"))
     page.show(
         page.picture(drawn, alt + "; ".join(listed)),
-        f"By {name} figures {most} of these whose exchanges are no longer than the "
-        "products. With few tokens the fitted exchanges hardly shrink any more: what "
+        f"By {name} {most}. With few tokens the fitted exchanges hardly shrink any more: what "
         "remains is the way from chip to chip, which the textbook leaves out.",
     )
     return
