@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from scaling.comparing.recorded import XPLANE
 from scaling.meshes.errors import InputError, check_keys
 from scaling.meshes.reading import writing
 from scaling.report.xplane import XPROF
@@ -34,8 +35,14 @@ def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path] = (
             there = os.path.exists(parent)
             lack = f"{path.parent} is no folder" if there else f"there is no folder {path.parent}"
             raise InputError(f"{option} {path}: {lack}")
-        if os.path.isdir(path) and path.suffix != XPROF:  # one that a trace renews
+        is_renewed = option == "--trace" and path.suffix == XPROF  # a folder of XProf
+        if os.path.isdir(path) and not is_renewed:
             raise InputError(f"{option} {path} is a folder; name a file in it")
+        if os.path.isfile(path) and is_renewed:
+            raise InputError(f"{option} {path} is a file; a trace for XProf is a folder")
+        if option == "--trace" and path.name.endswith(XPLANE):
+            folder = path.name.removesuffix(XPLANE) + XPROF
+            raise InputError(f"{option} {path}: for XProf name a folder, such as {folder}")
         for source in inputs:
             if _is_same(path, source) or path.resolve().is_relative_to(source.resolve()):
                 raise InputError(

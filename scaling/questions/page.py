@@ -18,6 +18,7 @@ Value = float | int | str | None
 DAY = 86_400.0  # s
 HOURS = 7200.0  # s from which a time is in hours
 MOST_DIGITS = 1e18  # from here on floats are not whole numbers by themselves
+LEAST_DIGITS = 1e-9  # below it a power of ten says more than zeros
 EXPONENT = 1e18  # FLOPs from which a power of ten says more than a prefix
 BINARY, DECIMAL = "bytes in GiB", "bytes in GB"  # where one page has sizes of both kinds
 RATES = ("bytes/s", "FLOP/s", "Hz", "W")  # with a decimal prefix
@@ -50,7 +51,9 @@ def show(value: Value, unit: str) -> str:
 
 def _digits(value: float) -> str:
     """Return a number with four digits, and a small one without a power of ten."""
-    return f"{value:.4g}" if abs(value) >= 1e-4 else f"{value:.{3 - floor(log10(abs(value)))}f}"
+    if not LEAST_DIGITS <= abs(value) < 1e-4:
+        return f"{value:.4g}"
+    return f"{value:.{3 - floor(log10(abs(value)))}f}"
 
 
 def _time(seconds: float) -> str:

@@ -45,6 +45,12 @@ def test_two_outputs_are_two_files(place, paths):
     refused(dict(zip(("--a", "--b"), paths, strict=True)), [], "--a and --b both name")
 
 
+def test_only_a_trace_renews_a_folder_of_xprof(place):
+    Path("t.xprof").mkdir()
+    check_outputs({"--trace": Path("t.xprof")})
+    refused({"--save": "t.xprof"}, [], "--save t.xprof is a folder")
+
+
 def test_what_throws_everything_away_may_be_named_twice(place):
     check_outputs({"--a": Path("/dev/null"), "--b": Path("/dev/null")})
     assert Path("/dev/null").exists()
@@ -56,9 +62,12 @@ def test_what_throws_everything_away_may_be_named_twice(place):
         ("nowhere/t.json", "--trace nowhere/t.json: there is no folder nowhere"),
         ("own.json/t.json", "--trace own.json/t.json: own.json is no folder"),
         ("folder", "--trace folder is a folder; name a file in it"),
+        ("file.xprof", "--trace file.xprof is a file; a trace for XProf is a folder"),
+        ("a.xplane.pb", "for XProf name a folder, such as a.xprof"),
         ("x" * 300, "cannot write xxx.*: File name too long; choose another --trace"),
         ("/proc/new.json", "cannot write /proc/new.json: "),
     ],
 )
 def test_where_nothing_can_be_written_is_said(place, path, words):
+    Path("file.xprof").touch()
     refused({"--trace": path}, [], words)

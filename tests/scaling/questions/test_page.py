@@ -63,7 +63,12 @@ def test_a_short_page_shows_what_an_option_asks_for():
 
 @pytest.mark.parametrize(
     "value, shown",
-    [(1e30, "1e30 rows"), (9.28883e-6, "0.000009289 rows"), (123456.7, "123,457 rows")],
+    [
+        (1e30, "1e30 rows"),
+        (9.28883e-6, "0.000009289 rows"),
+        (1.944e-12, "1.944e-12 rows"),
+        (123456.7, "123,457 rows"),
+    ],
 )
 def test_numbers_have_no_digits_that_are_not_known(value, shown):
     assert show(value, "rows") == shown
