@@ -146,7 +146,6 @@ def take_away(group, page, whole):
             "all links equal, B = 2**18 tokens, N = 64 chips, F = 16384: how many "
             "chips should fsdp have by the guide's formula X = sqrt(B N / F)?",
             (best_fsdp, "chips"),
-            mistakes=("both directions",),
             why="More tokens, more fsdp: its bytes are those of the weights, whatever the batch.",
         ),
         parts.in_simulator(

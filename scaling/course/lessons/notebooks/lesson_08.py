@@ -54,7 +54,7 @@ def after_the_guess(field, group, model, moe, where):
     ratio = moe.n_experts / moe.experts_per_token
     mistakes = (
         *(f"experts {ratio:g}", f"experts {moe.n_experts}", f"experts {moe.experts_per_token}"),
-        *("both directions", "backward", f"all members {group[0].nodes * 8}"),
+        *("all-reduce once", "both directions", "backward", f"all members {group[0].nodes * 8}"),
     )
     page = parts.opened(field, rule.answer, mistakes)
     rungs = [

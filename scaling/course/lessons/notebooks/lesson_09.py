@@ -68,7 +68,7 @@ def after_the_guess(field):
     few = plain.parts[0]
     P, M = 4, 8
     idle_over_work = (P - 1) / M / plain.ideal
-    mistakes = (f"idle over work {idle_over_work:.4g}", f"stages {P}", "percent", "one way")
+    mistakes = (f"idle over work {idle_over_work:.4g}", f"stages {P}", "percent")
     page = parts.opened(field, 100 * plain.ideal, mistakes, tolerance=0.05)
     entry = next(
         one

@@ -122,7 +122,7 @@ def take_away(page, steps):
             "70e9 parameters, 16 bytes each, H100 with 80e9 bytes: how many devices "
             "do weights, gradients and optimizer fill?",
             (filled, "devices"),
-            mistakes=("bytes per element 4", "bits", "both directions"),
+            mistakes=("bytes per element 4", "bits", f"state alone {16 / 12:.4g}"),
             why="Before a single activation.",
         ),
         parts.in_simulator(

@@ -235,7 +235,7 @@ def take_away(page):
             "in seconds, a step takes 3 at the full rate of a link and 5 at half of it, nothing "
             "hidden: how long without the link?",
             (without, "s"),
-            mistakes=("both directions",),
+            mistakes=("no wait 3",),
             why="Half the rate adds the link's time once more: 2; what is left is 1.",
         ),
         parts.in_simulator(
