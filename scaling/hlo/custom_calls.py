@@ -34,8 +34,9 @@ INTEGERS = {
     **dict.fromkeys(("s32", "u32", "s16", "u16", "pred"), "int32"),
 }
 SIDES = ("lhs_batch", "lhs_contracting", "rhs_batch", "rhs_contracting")  # of a dot's dimensions
-# A product may say what it computes in: dot_tf32_tf32_f32 (xla_data.proto, PrecisionConfig).
-ALGORITHM = re.compile(r"(?:ALG_)?DOT_(TF32|BF16|F16|F32|F64)_")
+# A product may say what it computes in: dot_tf32_tf32_f32; dot_bf16_bf16_f32_x3 adds three products
+# of the halves of its operands, X6 six, X9 nine (xla_data.proto, PrecisionConfig.Algorithm).
+ALGORITHM = re.compile(r"DOT_(TF32|BF16|F16|F32|F64)_\w*?(?:_X(\d))?\b")
 # Library calls by name (those of NVIDIA: openxla/xla, xla/service/gpu/cublas_cudnn.cc).
 CUBLAS = ("__cublas$gemm", "__cublas$lt$matmul", "__cublas$lt$matmul$f8")
 CONVOLUTIONS = (
@@ -184,6 +185,7 @@ def _matmul(
     flops = (8.0 if lhs.dtype.startswith("c") else 2.0) * math.prod(dims)
     stated = ALGORITHM.search(algorithm.upper())
     if stated:
+        flops *= int(stated[2] or 1)
         return HloProduct("matmul", flops, type_name(stated[1].lower()), dims)
     may_round = lhs.dtype == "f32" and not exact
     named = INTEGERS.get(lhs.dtype) or type_name(lhs.dtype)

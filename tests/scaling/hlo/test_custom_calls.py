@@ -116,6 +116,17 @@ def test_the_operands_say_the_number_format(rest, shape, dtype, may_round) -> No
     assert found.dims == (1, 64, 64, 32)
 
 
+@pytest.mark.parametrize(
+    "name, products",
+    [("f32", 1), ("f32_x3", 3), ("f32_x6", 6), ("f32_x9", 9), ("f32_fast_accum", 1)],
+)
+def test_a_product_of_split_operands_costs_all_that_it_adds(name, products) -> None:
+    line = "f32[64,64] dot(%0, %1), lhs_contracting_dims={1}, rhs_contracting_dims={1}"
+    found = product(f"{line}, algorithm=dot_bf16_bf16_{name}", SINGLE, SINGLE)
+    assert found is not None and found.flops == products * 2 * 64 * 64 * 32
+    assert (found.dtype, found.dims) == ("bf16", (1, 64, 64, 32))
+
+
 def test_complex_products_cost_four_real_ones() -> None:
     line = "c64[64,64] dot(%0, %1), lhs_contracting_dims={1}, rhs_contracting_dims={1}"
     found = product(line, "c64[64,32]{1,0}", "c64[64,32]{1,0}")
