@@ -82,6 +82,7 @@ PYTHON
 gemma() {
     make_environment gemma
     install gemma gemma==4.0.1 $ours
+    install gemma 'protobuf>=7.36' # gemma's own files ask for it, its xmanager for less
     clone gemma jax-ml/jax-llm-examples 8b4b24602e0652100e9835ec6d91fed58bbea472 llama3
     clone gemma jax-ml/bonsai 36284254cf738d99c1c5d1e3a292d27656a0a365 bonsai .
     clone gemma google/flax 18f8f311c275d57f46d95e41b15aa97b454754c0 examples/imagenet

@@ -14,6 +14,7 @@ NEEDS = "weather"
 SOURCE = "neuralgcm/neuralgcm at 8408354"
 MEMBERS, HOURS = 32, 24
 WORK = Work(MEMBERS * HOURS * gcm.HOUR, dtype="tf32")
+NOTE = "each transform is three products of bfloat16 (BF16_BF16_F32_X3), of which one was counted"
 
 
 def price() -> sc.Prediction:

@@ -16,6 +16,7 @@ NEEDS = "weather"
 SOURCE = "neuralgcm/neuralgcm at 8408354"
 MEMBERS, HOURS = 8, 6
 WORK = Work(MEMBERS * HOURS * (3 * gcm.HOUR + gcm.TERMS), dtype="tf32")
+NOTE = "a transform is three products of bfloat16, and its bases are constants: no gradient by them"
 
 
 def loss(model, states, sea, targets):
