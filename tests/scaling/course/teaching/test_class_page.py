@@ -173,6 +173,14 @@ def test_more_connections_than_a_class_has_are_closed(monkeypatch):
         server.shutdown()
 
 
+def test_connections_that_browsers_hold_ready_keep_nobody_out(server):
+    address = ("127.0.0.1", server.server_port)
+    held = [socket.create_connection(address) for _ in range(100)]
+    assert request(server, "GET", "/")[0] == 200
+    for one in held:
+        one.close()
+
+
 @pytest.mark.parametrize("port", [0, 80, 70000, -1])
 def test_a_port_of_the_system_is_refused(port):
     with pytest.raises(InputError, match="from 1024 to 65535"):
