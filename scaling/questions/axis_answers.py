@@ -138,7 +138,10 @@ def context_limit(s: LimitsContext, name: str, groups: np.ndarray) -> Answer:
         of_keys(s.run.model, s.mlp, groups, s.cluster, ring=ring) for ring in (True, False)
     )
     over = lambda name, each: limit(name, each.textbook, each.links, hidden_from(each, s.profile))
-    return replace(over(name, hops), parts=(brief(over("by all-gather", gather)),))
+    found = over(name, hops)
+    none = "0: by fitted figures the scores of any chunk take longer than a hop"
+    parts, notes = (brief(over("by all-gather", gather)),), (none,) * (found.fitted == 0)
+    return replace(found, parts=parts, notes=notes)
 
 
 def _with_gate(

@@ -87,6 +87,13 @@ def test_the_engine_finds_what_the_formulas_say_at_every_place(name, nodes):
         )
 
 
+def test_a_ring_that_is_hidden_at_any_length_is_said_to_be():
+    cluster = catalog.load("dgx-h100", 2)
+    s = LimitsContext(RUN, mlp_of(RUN), cluster, PROFILE)
+    near, far = (context_limit(s, "context", layout.groups) for layout in inside(cluster))
+    assert near.fitted == 0 and near.notes and far.fitted > 0 and not far.notes
+
+
 @settings(max_examples=8)
 @given(st.permutations(AXES), st.sampled_from(AXES), st.data())
 def test_formula_and_engine_agree_for_an_axis_of_any_mesh(order, axis, data):
