@@ -135,6 +135,11 @@ KNOWN: dict[str, tuple[Callable[[float], float], str, str]] = {
         "all scores were counted, or only the half that a causal mask leaves.",
         "scaling count prints all scores, with --causal half of them.",
     ),
+    "scores": (
+        lambda n: n,
+        "attention's scores were left out: they have no weights, so 6 N does not count them.",
+        "scaling count prints the share of the attention core.",
+    ),
     "experts": (
         lambda n: n,
         "all experts' parameters and those that a token uses were mixed up: E / k.",

@@ -73,7 +73,8 @@ def after_the_guess(field, model, seq, shape):
     _all = f"experts {6 * counted.answer / rule.answer:.4g}"
     _experts = (_all,) if shape.moe else ()
     per_layer = f"layers {shape.n_layers}"
-    mistakes = ("backward", "multiply and add", "remat", per_layer, "thousand", *_experts)
+    scores = f"scores {exact.answer / rule.answer:.4g}"
+    mistakes = ("backward", "multiply and add", "remat", scores, per_layer, "thousand", *_experts)
     page = parts.opened(field, exact.answer / 1e9, mistakes)
     weighed = 3 * (forward.answer - forward["attention core"].answer)
     executed = []

@@ -55,6 +55,7 @@ def after_the_guess(batch, cluster, field, model, tokens):
     mistakes = (
         *("backward", "remat", "sparse peak", "hours", "node for chip 8"),
         f"peak for reached {1 / reached:.4g}",
+        f"scores {float(best_plan.prediction.mfu) / reached:.4g}",
     )
     page = parts.opened(field, days, mistakes)
     climbed = ladder(

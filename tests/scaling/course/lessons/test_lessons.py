@@ -220,6 +220,7 @@ def test_the_answers_of_the_problems_are_those_by_hand(name):
 @pytest.mark.parametrize(
     ("name", "guess", "told"),
     [
+        ("lesson_04", 6 * 8.03, "scores"),  # GFLOPs by 6 N alone
         ("lesson_05", H100[0] / H100[1] * 3350 / 450, "ring"),  # C / W, as for many devices
         ("lesson_06", 14336 * 450e9 / H100[0], "ring"),  # F W / C, as for a long axis
         ("lesson_06", 8, "whole node"),  # all of a node, which is more than do not wait
