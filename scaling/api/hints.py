@@ -47,7 +47,7 @@ def _pairs(
     for text in as_texts(given or (), option, example):
         key, equals, value = text.partition("=")
         if not key or not (value or (option == "--local" and not equals)):
-            raise InputError(f"{option} {text}: write NAME=NUMBER, such as {option} {example}")
+            raise InputError(f"{text!r} is no pair: write NAME=NUMBER, such as {option} {example}")
         if key in found:
             raise InputError(f"{option} says {key} twice; say it once")
         found[key] = read(f"{option} {shlex.quote(text)}", value)

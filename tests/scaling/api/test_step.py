@@ -80,7 +80,7 @@ def test_with_tokens_and_model_flops_a_step_has_its_rate_and_its_mfu(mesh):
         ({"trips": {"while": 3}}, "the program has no loop of unknown length 'while'"),
         ({"kernels": {"mine": "global"}}, "kernels: 'mine' is given 'global'"),
         ({"kernels": ["mine"]}, "kernels: the program has no custom kernel 'mine'"),
-        ({"kernels": ["mine="]}, "--local mine=: write NAME=NUMBER"),
+        ({"kernels": ["mine="]}, "'mine=' is no pair: write NAME=NUMBER, such as kernels="),
         ({"mesh": 8}, "mesh=8 must be a jax mesh or axes such as 'data=8'"),
         ({"cluster": "dgx-a100"}, "the step is for cpu, dgx-a100 has NVIDIA A100"),
     ],

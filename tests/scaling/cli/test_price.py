@@ -242,11 +242,11 @@ def test_what_contradicts_itself_is_refused(capsys, options, message):
     ("options", "message"),
     [
         (("--mesh", "data=64"), "a program of 8 partitions, the mesh data=64 has 64 devices"),
-        (("--trips", "while.3"), "--trips while.3: write NAME=NUMBER"),
+        (("--trips", "while.3"), "'while.3' is no pair: write NAME=NUMBER"),
         (("--trips", "while.3=2", "--trips", "while.3=3"), "--trips says while.3 twice"),
         (("--trips", "while.3=x"), "--trips while.3=x: 'x' is no number"),
         (("--trips", "while.3=2k"), "the program has no loop of unknown length 'while.3'"),
-        (("--branches", "soap.py:12"), "--branches soap.py:12: write NAME=NUMBER"),
+        (("--branches", "soap.py:12"), "'soap.py:12' is no pair: write NAME=NUMBER"),
         (("--branches", "soap.py:12=x"), "--branches soap.py:12=x: 'x' is no number"),
         (("--branches", "soap.py:12=every=10"), "the program has no conditional 'soap.py:12'"),
         (("--branches", "soap.py:12=every=0"), "write every=10 for one run in ten"),
