@@ -55,7 +55,7 @@ def slides(material: Material) -> list[Slide]:
     )
     body = [block for block in material.after if _is_shown(block)]
     every = list(_sections(material.lesson.title, body))
-    derived = max((i for i, slide in enumerate(every, 1) if slide.title == "Why"), default=0)
+    derived = max((i for i, slide in enumerate(every, 1) if _derives(slide.html[-1])), default=0)
     return [
         *_pages(title, lead),
         Slide("Your guess", (_big(f"{_code(asked.text)}"), f"<p>One number, in {unit}.</p>")),
@@ -91,13 +91,18 @@ def _pages(title: str, blocks: Sequence[Block]) -> Iterator[Slide]:
     taken = 0.0
     for block in blocks:
         lines = _lines(block)
-        if held and taken + lines > FULL:
+        if held and (taken + lines > FULL or _derives(held[-1])):  # the answer comes next
             yield Slide(title, tuple(held))
             held, taken = [], 0.0
         held.append(block.html)
         taken += lines
     if held:
         yield Slide(title, tuple(held))
+
+
+def _derives(html: str) -> bool:
+    """Whether it is the table of a derivation, which has formulas and no answer."""
+    return "<table" in html and "<math" in html
 
 
 def _lines(block: Block) -> float:

@@ -111,6 +111,20 @@ def test_slides_have_the_question_before_the_answer_and_no_solutions(packed):
     assert not re.search(r"<(script|link|img|iframe)[^>]+(src|href)=", deck)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["2", "6", "10"])
+def test_slides_derive_the_formula_before_the_answer_and_the_ladder(name):
+    pytest.importorskip("marimo")
+    from scaling.course.teaching.material import material
+    from scaling.course.teaching.slides import slides
+
+    found = slides(material(taught(name)))
+    place = [slide.title for slide in found].index("It is")
+    before = "".join("".join(slide.html) for slide in found[:place])
+    assert "<math" in found[place - 1].html[-1] and "<em>Ladder:</em>" not in before
+    assert any("<em>Ladder:</em>" in "".join(slide.html) for slide in found[place:])
+
+
 def test_a_pack_is_written_to_a_new_folder_only(tmp_path, capsys):
     pytest.importorskip("marimo")
     (tmp_path / "there").touch()
