@@ -123,14 +123,19 @@ def _puzzle(puzzle: Puzzle, texts: Mapping[str, str]) -> str:
     number, lesson = puzzle.number, page_text("{{puzzles.lesson}}", texts, number=puzzle.lesson)
     return page_text(
         f'<article id="puzzle-{number}"><h2>{number}. {escape(t(puzzle.title))}</h2>\n'
-        f"<p>{escape(t(puzzle.story).strip())}</p>\n"
+        f"<p>{_with_code(t(puzzle.story).strip())}</p>\n"
         f"<dl><dt>{{{{puzzles.goal}}}}</dt><dd>{goals}</dd>"
         f"<dt>{{{{puzzles.may}}}}</dt><dd>{may}</dd></dl>\n"
-        f"<details><summary>{{{{puzzles.hint}}}}</summary><p>{escape(t(puzzle.hint))}</p></details>\n"
+        f"<details><summary>{{{{puzzles.hint}}}}</summary><p>{_with_code(t(puzzle.hint))}</p></details>\n"
         f'<p class="small">{lesson}. {{{{puzzles.how}}}}</p></article>\n',
         texts,
         number=number,
     )
+
+
+def _with_code(text: str) -> str:
+    """Return a text as HTML, what stands in backticks as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
 def frame(name: str, body: str, place: Place = SERVER, up: str = "", title: str = "") -> str:

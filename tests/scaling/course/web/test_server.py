@@ -16,7 +16,15 @@ from scaling.cli.main import main
 from scaling.course.lessons.index import lessons
 from scaling.course.puzzles.puzzle import puzzles
 from scaling.course.web import server as web_server
-from scaling.course.web.pages import FILES, SERVER, WRITTEN, Place, glossary_page, written
+from scaling.course.web.pages import (
+    FILES,
+    SERVER,
+    WRITTEN,
+    Place,
+    glossary_page,
+    puzzles_page,
+    written,
+)
 from scaling.course.web.search import all_entries
 from scaling.course.web.server import MOST_BODY, PAGES, PageServer, serve
 from scaling.course.web.texts import ENGLISH
@@ -204,3 +212,8 @@ def test_what_is_found_has_an_address_of_a_page():
     inside = [one for one in found if not one["address"].startswith("https://")]
     assert all(one["title"] and one["address"].partition("#")[0] in WRITTEN for one in inside)
     assert any(one["title"] == "microbatch" for one in found)
+
+
+def test_what_stands_in_backticks_in_a_puzzle_is_code():
+    page = puzzles_page()
+    assert "`" not in page and "<code>remat=&quot;full&quot;</code>" in page
