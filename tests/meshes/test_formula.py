@@ -68,7 +68,7 @@ def test_a_part_is_found_by_its_name():
         (989.4e12, "FLOP/s", "989 TFLOP/s"),
         (2**30, "bytes", "1 GiB"),
         (0.5, "", "0.5"),
-        (math.pi * 1e20, "", "314,159,265,358,979,334,144"),
+        (math.pi * 1e20, "", "3.142e20"),
         (None, "s", "none"),
         ("ring", "", "ring"),
     ],

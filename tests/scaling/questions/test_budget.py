@@ -154,7 +154,7 @@ BAD = {
     "is not a count": {"parameters": "many"},
     "tokens=0": {"parameters": 1e9, "tokens": 0.0},
     "leave model out": {"model": "llama3-8b", "active": 1e9, "mfu": 0.4},
-    "active=2e": {**ONE, "active": 2e9},
+    "active='2B' exceeds the 1B": {**ONE, "active": 2e9},
     "state mfu": {"parameters": 1e9, "tokens": "1T", "days": 3.0},
     "leave out mfu": {"parameters": 1e9, "tokens": "1T", "days": 3.0, "devices": 8, "mfu": 0.4},
     "give one of them": {"parameters": 1e9, "tokens": "1T", "days": 3.0, "device_hours": 5.0},

@@ -125,9 +125,9 @@ def shown_picture(chosen, device, on_mesh, page, written):
 
 
 @app.cell
-def the_ladder_of_what_you_split(chosen, field, mesh, on_mesh, page, whole, written):
+def the_ladder_of_what_you_split(chosen, mesh, on_mesh, page, whole, written):
     devices = math.prod(on_mesh.value.values())
-    asked = field.value is not None and (written, on_mesh.value) == ("A[I_X,J_Y]", mesh)
+    asked = (written, on_mesh.value) == ("A[I_X,J_Y]", mesh)
     steps = ladder(
         f"bytes on each device, {written}",
         "bytes",
