@@ -185,6 +185,11 @@ KNOWN: dict[str, tuple[Callable[[float], float], str, str]] = {
         "the bandwidth of the chip's memory was taken for that of its links, or the reverse.",
         "scaling chip prints the memory's, scaling cluster show those of the links.",
     ),
+    "grows with members": (
+        lambda n: n,
+        "the time was taken to grow with the members of the group; what each receives hardly does.",
+        "the formula of scaling collective --ideal: (N - 1)/N of the bytes, whatever N is.",
+    ),
     "other network": (
         lambda n: n,
         "the links inside a node were taken for those between nodes, or the reverse.",

@@ -60,7 +60,11 @@ def after_the_guess(across, cluster, field, inside, size):
     ratio = rule[1].time / rule[0].time
     _of = {level.level: level.bandwidth for level in across.levels}
     _nic = _of["NVLink of a chip"] / _of["NIC of a chip"]
-    mistakes = ("node for chip 8", f"other network {_nic:.4g}")
+    _grown = across.ranks / inside.ranks / ratio
+    mistakes = (
+        *("node for chip 8", f"other network {_nic:.4g}"),
+        f"grows with members {_grown:.4g}",
+    )
     page = parts.opened(field, ratio, mistakes, tolerance=0.25)
     kind = mo.ui.dropdown(list(KINDS), value="all-gather", label="collective")
     members = mo.ui.slider(2, 8, value=4, label="GPUs `N`", show_value=True)
