@@ -60,9 +60,9 @@ class TellingDevice:
 
 
 def is_absent(device: Any) -> bool:
-    """Whether a device is only described, so that it compiles and does not run.
+    """Return True for a device without hardware: programs compile for it and do not run.
 
-    That of an empty mesh is None.
+    An empty mesh has None in the place of a device, for which this is False.
     """
     return "CompileOnly" in type(getattr(device, "client", None)).__name__
 
