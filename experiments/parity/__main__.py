@@ -6,8 +6,7 @@
     their files = ours, bit by bit                                 weights there and back
 
 Ends with 1 where a logit differs by more than the tolerance, or a tensor by a bit. At last stands
-the table of docs/explanation.md. --store writes the reference that `make test` compares with,
-without torch.
+a table of all families. --store writes the reference that `make test` compares with, without torch.
 """
 
 import argparse

@@ -30,28 +30,18 @@ BENCHMARKS = "Megatron-Bridge"  # whose recipes are those of its table of perfor
 GB = 1e9
 HEAD = """# Audit of public recipes
 
-For users of NeMo, Megatron-Bridge, Megatron-LM, nanotron, torchtitan and MaxText: {recipes}
-configurations that these publish (`experiments/published/recipes.jsonl`: repository, path, commit,
-what had to be assumed), priced by the closed form of their software and planned again on the same
-devices: another mesh, microbatches, remat and ZeRO stage. **Nothing was run here**: both are
-predictions of one model, which knows no reason for a choice but time and memory; a plan may ask
-for a ZeRO stage that the software does less well. Made by
+For users of NeMo, Megatron-Bridge, Megatron-LM, nanotron, torchtitan and MaxText: {recipes} of
+their configurations (`experiments/published/recipes.jsonl`: repository, path, commit, what had to
+be assumed), priced by the closed form of their software and planned again on the same devices:
+another mesh, microbatches, remat and ZeRO stage. **Nothing was run here**: both are predictions of
+one model, which knows no reason for a choice but time and memory. Made by
 `python -m experiments.published.audit --write docs/audit.md`.
 
-How far off the model is on these very configurations: {error}
+{error}
 """
 COLUMNS = (
-    *(
-        "",
-        "recipe",
-        "devices",
-        "as written: mesh, microbatches, remat, ZeRO stage",
-        "memory needed, fits",
-        "step (range)",
-        "MFU",
-        "measured",
-    ),
-    *("best plan", "step", "saved"),
+    *("recipe", "devices", "as written: mesh, microbatches, remat, ZeRO stage"),
+    *("memory needed, fits", "step", "MFU", "best plan", "step", "saved"),
 )
 TABLE = (f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|")
 
@@ -126,23 +116,21 @@ def audited(recipe: dict[str, Any]) -> Audited:
     )
 
 
-def row(number: int, a: Audited) -> str:
+def row(a: Audited) -> str:
     """A line of the table."""
     p = a.prediction
-    ends = f"{format_time(p.step_time_low)} to {format_time(p.step_time_high)}"
+    measured = "" if a.measured is None else f", measured {format_time(a.measured)}"
     capacity = p.memory.capacity or 0.0
     memory = f"{(a.lack + capacity) / GB:.0f} of {capacity / GB:.0f} GB"
     memory += f", {float(p.memory.fit_probability or 0.0):.0%}"
     best = "nothing fits" if a.best is None else words(a.best.run)
     cells = (
-        str(number),
         a.name,
         f"{p.devices:,} {a.prediction.cluster.accelerator.name}",
         words(a.run),
         f"**{memory}**" if a.lack > 0 else memory,
-        f"{format_time(p.step_time)} ({ends})",
+        format_time(p.step_time) + measured,
         "-" if p.mfu is None else f"{p.mfu:.0%}",
-        "-" if a.measured is None else format_time(a.measured),
         best,
         "-" if a.best is None else format_time(a.best.step_time),
         "-" if a.saved is None else f"{max(a.saved, 0):.0%}",
@@ -169,12 +157,12 @@ def errors(rows: Sequence[Audited]) -> str:
     theirs = [a for a in rows if a.recipe["source"] == BENCHMARKS]
     refused = sum(a.lack > 0 for a in theirs)
     return (
-        f"{len(ran)} have a time that their authors measured.\nPredicted over measured, less one: "
+        f"{len(ran)} have a time that their authors measured: predicted over measured, less one,\n"
         f"median {median(off):+.0%}, from {min(off):+.0%} to {max(off):+.0%}; {inside} of "
-        f"{len(ran)} in the printed range, {len(alarms)} said not to fit.\nThe {len(theirs)} of "
+        f"{len(ran)} in the range, {len(alarms)} said not to fit. The {len(theirs)} of\n"
         f"{BENCHMARKS} are its authors' benchmarks and presumably ran, and of {refused} the model "
-        'says\nthat they do not fit: **"does not fit" is a doubt, not a proof**, and so is what a '
-        "plan saves below its own range."
+        'says that they do not\nfit: **"does not fit" is a doubt, not a proof**, and so is what a '
+        "plan saves below its range."
     )
 
 
@@ -204,7 +192,7 @@ def findings(rows: Sequence[Audited]) -> Iterator[str]:
 def page(rows: Sequence[Audited]) -> str:
     """The page."""
     head = HEAD.format(recipes=len(rows), error=errors(rows))
-    table = [*TABLE, *(row(i, a) for i, a in enumerate(rows, 1))]
+    table = [*TABLE, *map(row, rows)]
     return "\n".join([head.rstrip(), *findings(rows), "\n## All recipes\n", *table]) + "\n"
 
 
@@ -216,7 +204,7 @@ def main() -> None:
     with ProcessPoolExecutor() as pool:
         for found in pool.map(audited, recipes()):
             rows.append(found)
-            print(row(len(rows), found), flush=True)
+            print(row(found), flush=True)
     text = page(rows)
     if path:
         path.write_text(text)
