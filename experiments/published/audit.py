@@ -1,6 +1,6 @@
 """Public training recipes, priced as they are written, and beside the best plan of their devices.
 
-    python -m experiments.published.audit [--write docs/audit.md]      5 minutes on two cores
+    python -m experiments.published.audit [--write]      5 minutes on two cores
 
 recipes.jsonl has a line for each: repository, path and commit, what had to be assumed, and the
 configuration as run.json. Nothing was run for this: a recipe and its best plan are two predictions
@@ -25,6 +25,8 @@ from scaling.run import Run, read_run
 
 HERE = Path(__file__).parent
 LONGEST = 60.0  # s of a search; the largest take 40 on an idle core
+PAGE = Path("docs/audit.md")
+TABLED = Path("experiments/results/2026-11-29-audit/README.md")
 NOTICED = 0.2  # share of a step from which on a better plan is listed
 BENCHMARKS = "Megatron-Bridge"  # whose recipes are those of its table of performance
 GB = 1e9
@@ -34,8 +36,9 @@ For users of NeMo, Megatron-Bridge, Megatron-LM, nanotron, torchtitan and MaxTex
 their configurations (`experiments/published/recipes.jsonl`: repository, path, commit, what had to
 be assumed), priced by the closed form of their software and planned again on the same devices:
 another mesh, microbatches, remat and ZeRO stage. **Nothing was run here**: both are predictions of
-one model, which knows no reason for a choice but time and memory. Made by
-`python -m experiments.published.audit --write docs/audit.md`.
+one model, which knows no reason for a choice but time and memory.
+[The table](../experiments/results/2026-11-29-audit/README.md) has each recipe with its memory, step
+and best plan. `python -m experiments.published.audit --write` writes both.
 
 {error}
 """
@@ -190,26 +193,31 @@ def findings(rows: Sequence[Audited]) -> Iterator[str]:
 
 
 def page(rows: Sequence[Audited]) -> str:
-    """The page."""
+    """The page: what does not fit, and what is slow."""
     head = HEAD.format(recipes=len(rows), error=errors(rows))
-    table = [*TABLE, *map(row, rows)]
-    return "\n".join([head.rstrip(), *findings(rows), "\n## All recipes\n", *table]) + "\n"
+    return "\n".join([head.rstrip(), *findings(rows)]) + "\n"
+
+
+def table(rows: Sequence[Audited]) -> str:
+    """All recipes."""
+    head = ("# Audit of public recipes: all of them", "", "What it says: docs/audit.md.", "")
+    return "\n".join([*head, *TABLE, *map(row, rows)]) + "\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", type=Path, help="the page")
-    path = parser.parse_args().write
+    parser.add_argument("--write", action="store_true", help="the page, and the table")
+    write = parser.parse_args().write
     rows = []
     with ProcessPoolExecutor() as pool:
         for found in pool.map(audited, recipes()):
             rows.append(found)
             print(row(found), flush=True)
-    text = page(rows)
-    if path:
-        path.write_text(text)
+    if write:
+        PAGE.write_text(page(rows))
+        TABLED.write_text(table(rows))
     else:
-        print(text.partition("\n## All recipes")[0])
+        print(page(rows))
 
 
 if __name__ == "__main__":
