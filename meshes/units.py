@@ -190,8 +190,10 @@ def percent(share: SupportsFloat) -> str:
 
 
 def format_time(time: SupportsFloat) -> str:
-    """Seconds as `1.5 s`, `12 ms`, `0.3 us`."""
+    """Seconds as `1.5 s`, `12 ms`, `0.3 us`; `0.11 ps` below a nanosecond."""
     seconds = float(time)
+    if 0 < seconds < 1e-9:
+        return f"{_three_digits(seconds * 1e12)} ps"
     for factor, unit in ((1.0, "s"), (1e-3, "ms")):
         if seconds >= factor:
             return f"{_three_digits(seconds / factor)} {unit}"

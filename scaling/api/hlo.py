@@ -54,7 +54,8 @@ def predict_hlo(
     Args:
         text: the text, the path of a file with it (XLA's dump `after_optimizations.txt`), or of a
             folder of dumps, whose largest program is taken for the step. The files beside it
-            give the planned memory, the axes of the mesh, and the order of its devices.
+            give the planned memory, the axes of the mesh, and the order of its devices. Or the name
+            of a text that comes with the package (`scaling.hlo.kept`).
         cluster: catalogue name or TOML file, or a Cluster.
         nodes: number of hosts; None: as many as the mesh needs.
         mesh: axes of any names, outermost first: data=8,model=8; None: data over all devices, of a

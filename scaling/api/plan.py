@@ -16,7 +16,7 @@ from scaling.api.inputs import (
     amount,
     keep_devices_free,
 )
-from scaling.api.plan_result import PlanResult, plan_of
+from scaling.api.plan_result import PlanResult, by_money, plan_of
 from scaling.api.plan_sites import sites_of
 from scaling.api.predict import predict
 from scaling.api.public_api import entrance
@@ -224,9 +224,12 @@ def plan(
         error = None if pairs else _shortfall_of([prediction for _, prediction in again])
     best = {p.source: p for hit, p in pairs[:1] for p in (closed[hit], p)}  # of each front end
     tariffs = {site.cluster.name: site.tariff for site in sites}
-    described = lambda found: tuple(
-        plan_of(rank, hit, prediction, best, goal, tariffs[hit.cluster.name], operation, resolved)
-        for rank, (hit, prediction) in enumerate(found, 1)
+    compared = by_money if objective == "money" else tuple
+    described = lambda found: compared(
+        tuple(
+            plan_of(rank, hit, outcome, best, goal, tariffs[hit.cluster.name], operation, resolved)
+            for rank, (hit, outcome) in enumerate(found, 1)
+        )
     )
     plans, firsts = described(pairs), [s.best[0] for s in states if pairs and sites[1:] and s.best]
     after = None

@@ -103,6 +103,19 @@ def plan_of(
     return replace(plan, **whole_run(prediction, hit.cluster, tokens, price, operation))
 
 
+def by_money(plans: tuple[Plan, ...]) -> tuple[Plan, ...]:
+    """The plans; those of another cluster than the first one's say what they cost more."""
+    least = plans[0].dollars_per_million_tokens if plans else None
+
+    def said(plan: Plan) -> Plan:
+        dollars = plan.dollars_per_million_tokens
+        if not least or not dollars or plan.cluster.name == plans[0].cluster.name:
+            return plan
+        return replace(plan, why=f"{dollars / least - 1:+.1%} money; time {plan.why}")
+
+    return tuple(map(said, plans))
+
+
 def _front_picture(points: Sequence[FrontPoint]) -> "Picture":
     """Money over the time for a billion tokens, with free memory in colours.
 

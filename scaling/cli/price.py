@@ -34,7 +34,9 @@ def price(
         step: a function of a file, FILE.py:make, that returns (step, arguments), or (step,
             arguments, keywords): make(mesh) gets a jax mesh over the cluster's devices, make()
             finds them in jax.devices().
-        hlo: XLA's dump *after_optimizations.txt, or a folder of dumps; needs no JAX.
+        hlo: XLA's dump *after_optimizations.txt, or a folder of dumps; needs no JAX. Or a
+            program of a TPU that comes with the package: matmul-gathered, matmul-overlapped,
+            matmul-unsharded.
         cluster: catalogue name or TOML file.
         option: an option of XLA, such as xla_gpu_enable_triton_gemm=false; before those of jax.jit,
             of XLA_FLAGS, and of this project.

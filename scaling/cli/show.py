@@ -110,6 +110,10 @@ def chip(
 
     if call.keywords["name"] != "list":
         return answer(call, ideal=ideal, all=all, json=json)
+    if asked := [
+        name for name, value in call.keywords.items() if value and value not in (1, "list")
+    ]:
+        raise InputError(f"chip list takes no --{asked[0]}: name a chip, such as h100-sxm")
     return listed(map(catalog.accelerator, catalog.accelerator_names()), json)
 
 

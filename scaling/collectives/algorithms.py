@@ -238,13 +238,14 @@ TABLE = (
         reach="domains",
         considered="never",
     ),
+    # All-to-alls and permutes as sends and receives, one peer after another. A permute counts its
+    # own pairs (`scaling.collectives.contention`). Before `hierarchical`, which in one level is the
+    # same: of equally fast ones the first is named.
+    Algorithm("pairwise", SENDS, lacking, through_all, passes_on=True, on_torus=True),
     # In every level a unit sends only what the other units lack. The bound of "How to Scale Your
     # Model" (jax-ml/scaling-book, gpus.md, 2026-06). No GPU library runs it: considered with the
     # ideal profile or on request.
     Algorithm("hierarchical", LEVELS, equal_sums, ring_of_units, on_torus=True),
-    # All-to-alls and permutes as sends and receives, one peer after another. A permute counts its
-    # own pairs (`scaling.collectives.contention`).
-    Algorithm("pairwise", SENDS, lacking, through_all, passes_on=True, on_torus=True),
     # The bytes of a ring in log2 N steps. Jeaugey, "PAT: a new algorithm for all-gather and
     # reduce-scatter operations at scale" (arXiv 2506.20252).
     Algorithm("pat", GATHERS, lacking, height, reach="one GPU of a node"),

@@ -10,9 +10,10 @@ A folder has them for every module that was compiled; the largest program is tak
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from scaling.hlo.kept import kept_texts
 from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.errors import InputError, is_count
 from scaling.meshes.reading import read_text
@@ -73,11 +74,14 @@ def dump_of(text: str) -> Dump:
 
 
 def read_dump(path: Path) -> Dump:
-    """The dump in a file, or the largest of a folder.
+    """The dump in a file, or the largest of a folder; or one that comes with the package.
 
     Raises:
         InputError: as `dump_of`; a folder without a compiled module.
     """
+    name = str(path)
+    if name in kept_texts() and not path.exists():
+        return replace(dump_of(kept_texts()[name]), title=name)
     notes: tuple[str, ...] = ()
     if path.is_dir():
         path, notes = _largest(path)

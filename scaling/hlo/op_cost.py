@@ -25,12 +25,13 @@ from scaling.hlo.passes import (
     sorting,
     transform,
 )
-from scaling.hlo.shapes import Array, arrays
+from scaling.hlo.shapes import SCALAR_MEMORY, Array, arrays
 from scaling.program.ir import CAUSAL, Kernel, KernelKind
 
 FINISHING = ("-done", "-update")  # later parts of an asynchronous instruction
 CALLED = {"call": "to_apply", "async-start": "calls"}  # -> attribute that names what runs
 ALLOCATION = "AllocateBuffer"  # a custom call that writes nothing: stacks in the host's memory
+PREFETCHED = "cross_program_prefetch_index"
 QUEUE = "operation_queue_id"  # in the configuration of what XLA compiled for a GPU
 INTEGERS = ("s32", "u32", "s64", "u64", "pred")
 Bytes = dict[str, float]  # by element type
@@ -51,6 +52,8 @@ def work_of(instruction: Instruction) -> Kernel | None:
     opcode = instruction.opcode
     if opcode in FREE or opcode.endswith(FINISHING) or call_target(instruction) == ALLOCATION:
         return None
+    if _is_beside(instruction):
+        return None
     if opcode in CALLED:
         (inner,) = instruction.called(CALLED[opcode])
         return _total(inner)
@@ -60,6 +63,17 @@ def work_of(instruction: Instruction) -> Kernel | None:
         result = instruction.shape[0 if opcode == "copy" else 1]
         instruction = replace(instruction, opcode=opcode, shape=result)
     return _kernel(instruction)
+
+
+def _is_beside(instruction: Instruction) -> bool:
+    """True for what a TPU does beside its kernels: sums of its scalar core, and the copy into the
+    chip that XLA moves to the end of the program before (cross-program prefetch)."""
+    if instruction.attribute(PREFETCHED) is not None:
+        return True
+    found = arrays(instruction.shape)
+    return all(array.is_tiled for array in found) and (
+        all(array.memory_space == SCALAR_MEMORY for array in found) or _is_address(instruction)
+    )
 
 
 def unknown_calls(instruction: Instruction) -> Iterator[Instruction]:
@@ -170,7 +184,7 @@ def _is_address(instruction: Instruction) -> bool:
 
 
 def _moved(instruction: Instruction, content: FusionContent, on_host: bool) -> tuple[Bytes, Bytes]:
-    """Bytes read, and written, of the host's memory or of the device's own.
+    """Bytes read, and written, of the host's memory or of the device's own, not of a TPU's chip.
 
     An operand that is passed twice is read once.
     """
@@ -180,10 +194,10 @@ def _moved(instruction: Instruction, content: FusionContent, on_host: bool) -> t
     read: Bytes = defaultdict(float)
     for operand, share in shares.items():
         for array in arrays(operand.shape):
-            if array.is_on_host == on_host:
+            if array.is_on_host == on_host and not array.is_in_chip:
                 read[array.dtype] += share * array.bytes
     written: Bytes = defaultdict(float)
     for array, share in zip(written_by(instruction), content.written, strict=False):
-        if array.is_on_host == on_host:
+        if array.is_on_host == on_host and not array.is_in_chip:
             written[array.dtype] += share * array.bytes
     return read, written

@@ -184,7 +184,8 @@ def _operations(instruction: Instruction, reading: Reading) -> Iterator[Operatio
         work = _with_calls(work, instruction, reading.hints)
         inside = work.name if work.name != instruction.name else ""
         asynchronous, estimate = opcode.endswith("-start"), _estimate(instruction)
-        work = replace(work, asynchronous=asynchronous, estimate=estimate, inside=inside)
+        known = {"estimate": estimate, "cycles": _cycles(instruction)}
+        work = replace(work, asynchronous=asynchronous, inside=inside, **known)
         yield replace(work, **common())
 
 
@@ -341,3 +342,9 @@ def _estimate(instruction: Instruction) -> float | None:
     times = {entry.get("name", ""): entry["exec_time_us"] for entry in entries}
     named = next((times[name] for name in MODELS if times.get(name)), None)
     return None if named is None else named * 1e-6
+
+
+def _cycles(instruction: Instruction) -> float:
+    """Clocks of a TPU that its compiler plans for a kernel; 0 of what it has no window for."""
+    stated = instruction.backend_config.get("window_config", {}).get("estimated_cycles", "0")
+    return float(stated) if is_count(str(stated)) else 0.0

@@ -15,6 +15,9 @@ BITS = {
     "token": 0, "opaque": 0,
 }  # fmt: skip
 HOST_MEMORY = 5  # XLA's memory space for the host's pinned memory (xla/service/host_memory_offload)
+# Of a TPU, whose layouts have tiles, those in the chip: vector memory, flags, scalar memory.
+VECTOR_MEMORY, FLAGS, SCALAR_MEMORY = 1, 2, 6
+TILES = "T("
 
 ARRAY = re.compile(r"([a-z]\w*)\[([^\]]*)\](?:\{([^}]*)\})?")
 SPACE = re.compile(r"S\((\d+)\)")
@@ -29,6 +32,7 @@ class Array:
     dims: tuple[int, ...]
     layout: tuple[int, ...] = ()  # dimension numbers from the fastest to the slowest
     memory_space: int = 0  # 0: the device's memory
+    is_tiled: bool = False  # as on a TPU
 
     @cached_property
     def elements(self) -> int:
@@ -43,6 +47,11 @@ class Array:
     def is_on_host(self) -> bool:
         """True for an array in the host's memory."""
         return self.memory_space == HOST_MEMORY
+
+    @property
+    def is_in_chip(self) -> bool:
+        """True for an array in a TPU's vector or scalar memory: none of its bytes is of HBM."""
+        return self.is_tiled and self.memory_space in (VECTOR_MEMORY, FLAGS, SCALAR_MEMORY)
 
 
 Shape = Array | tuple["Shape", ...]
@@ -88,7 +97,8 @@ def parse_shape(text: str, start: int = 0) -> tuple[Shape, int]:
     space = SPACE.search(rest)
     sizes = tuple(int(n) for n in dims.split(",") if dims)
     minor = tuple(int(n) for n in order.split(",") if n)
-    return Array(dtype, sizes, minor, int(space[1]) if space else 0), found.end()
+    number = int(space[1]) if space else 0
+    return Array(dtype, sizes, minor, number, TILES in rest), found.end()
 
 
 def _tuple(text: str, at: int) -> tuple[Shape, int]:

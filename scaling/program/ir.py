@@ -109,6 +109,7 @@ class Kernel(Operation):
     is_timed: bool = True  # False: no fit describes a kernel of its kind
     chain: Number = 0.0  # s of steps that wait for one another, on whatever chip
     error: float = 1.0  # factor by which published times of its kind differ from its price
+    cycles: float = 0.0  # of a TPU's clock, as its compiler planned them; 0: not stated
     unknown: str = ""  # "my_kernel": a call whose time the figures above only bound from below
 
 

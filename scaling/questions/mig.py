@@ -1,9 +1,10 @@
 """An instance of a GPU that is divided (NVIDIA's MIG): its share of cores, memory and bandwidth.
 
-    3g of an H100    3/7 of the cores, 4/8 of memory and bandwidth
+    3g of an H100    60 of 132 cores, 4/8 of memory and bandwidth
 
 NVIDIA Multi-Instance GPU User Guide, supported profiles (docs.nvidia.com/datacenter/tesla/
-mig-user-guide, 2026-11). Instances have no links to one another: nothing is trained over several.
+mig-user-guide, 2026-11). "3/7 of the cores" there is of those that can be divided: seven times 16
+of an H100's 132. Instances have no links to one another: nothing is trained over several.
 """
 
 import re
@@ -17,6 +18,17 @@ from scaling.meshes.units import format_binary
 SEVEN = {1: 1 / 8, 2: 2 / 8, 3: 4 / 8, 4: 4 / 8, 7: 1.0}
 FOUR = {1: 1 / 4, 2: 2 / 4, 4: 1.0}
 SLICES = {8.0: (7, SEVEN), 9.0: (7, SEVEN), 10.0: (7, SEVEN), 10.3: (7, SEVEN), 12.0: (4, FOUR)}
+# Cores of the whole chip -> slices -> cores, as `nvidia-smi mig -lgip` prints them: A100, H100
+# PCIe, H100 SXM and H200, B200, RTX PRO 6000 (public outputs of 2023 to 2026; of a B200 the model
+# of it in NVIDIA/go-nvml, 2025). Of others the share is of all.
+CORES = {
+    108: {1: 14, 2: 28, 3: 42, 4: 56, 7: 98},
+    114: {1: 14, 2: 30, 3: 46, 4: 62, 7: 114},
+    132: {1: 16, 2: 32, 3: 60, 4: 64, 7: 132},
+    148: {1: 18, 2: 36},
+    188: {1: 46, 2: 94, 4: 188},
+}
+WIDE = {132: 26}  # of one slice with the memory of two
 NAMED = 0.1  # GB of a name are rounded: 18 of the 17.6 GiB of an eighth of an H200
 CUT = ("memory", "usable_memory", "memory_bandwidth", "l2_cache")
 
@@ -45,9 +57,11 @@ def instance(chip: Accelerator, profile: str) -> Accelerator:
             has = " or ".join(format_binary(each * chip.memory) for each in sizes)
             raise InputError(f"--mig {profile}: {slices}g of {chip.name} has {has} of memory")
         share = fits[0]
-    part = slices / whole
+    cores = chip.cores and CORES.get(chip.cores, {}).get(slices, int(chip.cores * slices / whole))
+    if share != shares[slices]:
+        cores = WIDE.get(chip.cores or 0, cores)
+    part = cores / chip.cores if cores and chip.cores else slices / whole
     cut = {name: getattr(chip, name) for name in CUT}
-    cores = chip.cores and int(chip.cores * part)
     return replace(
         chip,
         title=f"{chip.title}, MIG {slices}g",

@@ -44,6 +44,13 @@ HOST_LINK = Evidence(
     "datasheet",
 )
 
+# What prices kernels of a TPU's program. Five products of int32 on a v5e took 223, 58, 59, 56 and
+# 58 us ("How to Scale Your Model", chapter "Programming TPUs in JAX", pictures of profiles); planned
+# are 223, 57, 55, 55 and 58 (scaling/hlo/kept): too few for a fit.
+PLANNED = Evidence(
+    "cycles that XLA's compiler for TPUs planned, at the chip's clock", "2026-11", "datasheet"
+)
+
 # Part of the L2 cache that a fusion's operands may fill and be found there: casts of 0.68 of it ran
 # at the cache's rate on an H100, of 0.84 at the memory's (experiments/published/fit_memory.py).
 KEPT = 0.75
@@ -89,6 +96,8 @@ def kernel_time(
         InputError: the kernel has matrix products in a format for which the chip, or the profile,
             has no rate; or the memory bandwidth is not known.
     """
+    if kernel.cycles and accelerator.clock and accelerator.chip_cores:
+        return _planned(kernel, kernel.cycles / accelerator.clock, accelerator)
     if (fused := attention.fit_of(kernel, profile)) and np.any(kernel.flops):
         return _attention(kernel, fused, accelerator, profile, host)
     busy, limit, fit = _matrix(kernel, accelerator, profile)
@@ -125,6 +134,13 @@ def kernel_time(
     cost = KernelCost(*scaled, parts, fit.evidence, moved)
     assert is_possible(kernel, cost, accelerator, profile), f"{kernel.name} is priced above a peak"
     return cost
+
+
+def _planned(kernel: Kernel, time: float, accelerator: Accelerator) -> KernelCost:
+    """One kernel of a TPU that takes the cycles its compiler planned, or what its bytes take."""
+    memory = kernel.bytes / accelerator.required("memory_bandwidth")
+    time = np.maximum(time, memory)
+    return KernelCost(time, time, memory, 0.0, ((time, PLANNED),), PLANNED, kernel.bytes)
 
 
 def _attention(

@@ -151,7 +151,7 @@ def _floor(kernel: Kernel, cost: KernelCost, accelerator: Accelerator, profile: 
     were measured. Of a kernel that no fit describes only bytes count that a cache does not hold,
     and none of products, which may go over theirs in another way.
     """
-    if not profile.overlap or cost.unpriced:
+    if not profile.overlap or cost.unpriced or kernel.cycles:
         return 0.0
     if not kernel.is_timed:
         held = np.less_equal(kernel.bytes, accelerator.l2_cache or np.inf)

@@ -23,6 +23,7 @@ QUESTIONS = ("limits", "serve", "count", "budget", "chip", "kernel", "array")
 FUNCTIONS: Mapping[str, str] = {  # command -> module:name
     **{name: f"scaling.api.{name}:{name}" for name in QUESTIONS},
     "collective": "scaling.api.collective:price_collective",
+    "price": "scaling.course.quizzes.command_lines:priced_text",
     "cluster": "scaling.course.quizzes.command_lines:ShownCluster",
 }
 REPEATED = ("set", "overrides")
@@ -51,6 +52,13 @@ class ShownCluster:
         from scaling.report.cluster import page
 
         return page(self.cluster)
+
+
+def priced_text(hlo: str, cluster: str, mesh: str | None = None) -> Any:
+    """Return what `scaling price --hlo` prints."""
+    from scaling.api.hlo import predict_hlo
+
+    return predict_hlo(hlo, cluster, mesh=mesh)
 
 
 @cache  # several numbers of a quiz are of one document
