@@ -45,7 +45,7 @@ HOST_LINK = Evidence(
 )
 
 # What prices kernels of a TPU's program. Five products of int32 on a v5e took 223, 58, 59, 56 and
-# 58 us ("How to Scale Your Model", chapter "Programming TPUs in JAX", pictures of profiles); planned
+# 58 us ("How to Scale Your Model", "Programming TPUs in JAX", pictures of profiles); planned
 # are 223, 57, 55, 55 and 58 (scaling/hlo/kept): too few for a fit.
 PLANNED = Evidence(
     "cycles that XLA's compiler for TPUs planned, at the chip's clock", "2026-11", "datasheet"
