@@ -72,7 +72,8 @@ def main() -> None:
         "matmul-overlapped": written.lower(lhs, rhs),
         "matmul-unsharded": jitted.lower(array((B, D), "X", None), rhs),
     }.items():
-        text = lowered.compile().as_text().replace(f"{Path(__file__).parents[1]}/", "")
+        text = lowered.compile().as_text() or ""
+        text = text.replace(f"{Path(__file__).parents[1]}/", "")
         (folder / f"{name}.hlo.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
 
 

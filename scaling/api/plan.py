@@ -224,8 +224,8 @@ def plan(
         error = None if pairs else _shortfall_of([prediction for _, prediction in again])
     best = {p.source: p for hit, p in pairs[:1] for p in (closed[hit], p)}  # of each front end
     tariffs = {site.cluster.name: site.tariff for site in sites}
-    compared = by_money if objective == "money" else tuple
-    described = lambda found: compared(
+    said = by_money if objective == "money" else tuple
+    described = lambda found: said(
         tuple(
             plan_of(rank, hit, outcome, best, goal, tariffs[hit.cluster.name], operation, resolved)
             for rank, (hit, outcome) in enumerate(found, 1)

@@ -184,8 +184,8 @@ def _operations(instruction: Instruction, reading: Reading) -> Iterator[Operatio
         work = _with_calls(work, instruction, reading.hints)
         inside = work.name if work.name != instruction.name else ""
         asynchronous, estimate = opcode.endswith("-start"), _estimate(instruction)
-        known = {"estimate": estimate, "cycles": _cycles(instruction)}
-        work = replace(work, asynchronous=asynchronous, inside=inside, **known)
+        work = replace(work, asynchronous=asynchronous, estimate=estimate, inside=inside)
+        work = replace(work, cycles=_cycles(instruction))
         yield replace(work, **common())
 
 

@@ -139,8 +139,8 @@ def kernel_time(
 def _planned(kernel: Kernel, time: float, accelerator: Accelerator) -> KernelCost:
     """One kernel of a TPU that takes the cycles its compiler planned, or what its bytes take."""
     memory = kernel.bytes / accelerator.required("memory_bandwidth")
-    time = np.maximum(time, memory)
-    return KernelCost(time, time, memory, 0.0, ((time, PLANNED),), PLANNED, kernel.bytes)
+    most = np.maximum(time, memory)
+    return KernelCost(most, time, memory, 0.0, ((most, PLANNED),), PLANNED, kernel.bytes)
 
 
 def _attention(
