@@ -1,6 +1,6 @@
 """Compiles the guide's matmuls for an absent TPU v5e: the texts in scaling/hlo/kept.
 
-    pip install 'jax[tpu]==0.10.2'                 in an environment of its own
+    pip install 'jax[tpu]==0.10.2' -e .            in an environment of its own
     JAX_PLATFORMS=cpu TPU_SKIP_MDS_QUERY=1 python -m experiments.tpu_matmuls
 
     matmul-gathered      A[B_X, D_Y] @ W[D, F_Y]: XLA gathers A, then multiplies
@@ -22,6 +22,8 @@ import jax.numpy as jnp
 from jax.experimental import topologies
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
+
+from scaling.meshes.devices import named_mesh
 
 FOLDER = Path(__file__).parents[1] / "scaling" / "hlo" / "kept"
 B, D, F = 1024, 2048, 8192
@@ -55,7 +57,7 @@ def rotating(lhs: jax.Array, rhs: jax.Array) -> jax.Array:
 def main() -> None:
     """Compile all three and keep their texts, paths shortened."""
     place = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x4")
-    mesh = topologies.make_mesh(place, (X, Y), ("X", "Y"))
+    mesh = named_mesh({"X": X, "Y": Y}, place.devices)
 
     def array(shape: tuple[int, ...], *spec: Any) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(shape, jnp.int32, sharding=NamedSharding(mesh, P(*spec)))
