@@ -41,7 +41,7 @@ msgstr ""
 "Content-Transfer-Encoding: 8bit\n"
 """
 WORDS = re.compile(r"[A-Za-z]{2,}['*`]*[,.:;)]* +[(*`]*[A-Za-z]{2,}")  # two words: a text, no name
-NO_TEXT = re.compile(r"(?:Lab )?\d+\. |scaling [a-z]")  # a title with its number; a command
+NO_TEXT = re.compile(r"(?:Lab )?\d+\. |scaling [a-z]|--")  # a title with its number; a command
 
 
 def required() -> dict[str, str]:

@@ -3,7 +3,7 @@
     field = parts.guess("From which batch ...?", "tokens")
     parts.opening("lesson 1", "say whether ...", text, field, ...)     shows the field
     page = parts.opened(field, 217, ["sparse peak"])    a cell below: stops until the page opens
-    page.show(page.guessed, page.ladder(found))         cells that it opens
+    page.show(page.guessed, page.ladder("tokens", "tokens", textbook=(217, "C / W")))
 
 A lesson is a marimo notebook. A cell that uses what a stopped cell defines does not run, so nothing
 that comes from the page stands there before the guess. A wrong first guess is told its mistake and
@@ -11,7 +11,7 @@ gets a second try; the right one, or the second, opens the page. Numbers in text
 never typed.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from html import escape
@@ -20,7 +20,8 @@ from typing import Any
 
 import marimo as mo
 
-from scaling.course.ladder.rungs import Ladder
+from scaling.api.predict import predict
+from scaling.course.ladder.rungs import Ladder, Rung, ladder
 from scaling.course.language import t
 from scaling.course.lessons import index
 from scaling.course.puzzles.puzzle import puzzles
@@ -147,14 +148,23 @@ def powers(label: str, least: int, most: int, value: float = 1) -> Any:
     return mo.ui.slider(steps=steps, value=value, label=label, show_value=True)
 
 
-def changes(**factors: float) -> list[str]:
-    """Return figures and their factors as `sc.predict` takes them as `what_if`; 1 changes none."""
-    return [f"{name} x{factor}" for name, factor in factors.items() if factor != 1]
+def dropdown(options: Any, label: str, value: Any = None) -> Any:
+    """Return a menu that stands on an option, by default the first."""
+    options = options if isinstance(options, Mapping) else list(options)
+    return mo.ui.dropdown(options, value=value or next(iter(options)), label=label)
 
 
 def stored(group: str) -> list[StoredProgram]:
     """Return the compiled steps of one comparison that come with the package."""
     return [entry for entry in stored_programs() if entry.group == group]
+
+
+def priced(entries: Iterable[StoredProgram], **factors: float) -> dict[str, Prediction]:
+    """Return the steps by their mesh, on a machine whose figures are multiplied: `network=0.5`."""
+    what_if = [f"{name} x{factor}" for name, factor in factors.items() if factor != 1]
+    found = [(entry.mesh, predict(**entry.arguments, what_if=what_if)) for entry in entries]
+    assert len(dict(found)) == len(found), "two entries of one mesh: of two clusters?"
+    return dict(found)
 
 
 def ranges(steps: Mapping[Any, Prediction]) -> list[dict[str, Value]]:
@@ -173,6 +183,12 @@ def ranges(steps: Mapping[Any, Prediction]) -> list[dict[str, Value]]:
 def off(predicted: float, measured: float) -> str:
     """Return how far a prediction is from a measurement: `-12%`."""
     return f"{predicted / measured - 1:+.0%}"
+
+
+def beside(predicted: float, measured: float) -> dict[str, Value]:
+    """Return the cells of a prediction and its measurement, in seconds, and how far it is off."""
+    found: dict[str, Value] = {"predicted (s)": float(predicted), "measured (s)": measured}
+    return found | {"off by": off(predicted, measured)}
 
 
 def typed(*commands: str) -> Any:
@@ -205,6 +221,16 @@ class ProblemFields(mo.ui.array):
 on_paper = partial(Problem, "On paper")  # to be solved by hand
 in_simulator = partial(Problem, "In the simulator")  # with a command or a control of the lesson
 on_trainer = partial(Problem, "On the trainer")  # by training or measuring
+
+
+def same_losses(recipe: str, first: str, second: str, why: str) -> Problem:
+    """Return the problem to train a recipe in two ways that compute the same."""
+    text = t(
+        "train {recipe} for 20 steps with {first}, then with {second}, each in a --run-dir of its "
+        "own: divide the last losses",
+        **{"recipe": f"`{recipe}`", "first": f"`{first}`", "second": f"`{second}`"},
+    )
+    return on_trainer(text, (1.0, "ratio"), tolerance=0.001, why=why)
 
 
 @dataclass(frozen=True)
@@ -243,25 +269,52 @@ class Page:
 
         return mo.vstack([shown(item) for item in items])
 
-    def ladder(self, ladder: Ladder) -> Any:
-        """Return the rungs that a ladder has: number, step from the rung below, what it adds."""
+    def ladder(
+        self,
+        asked: str | Ladder,
+        unit: str = "",
+        scale: float = 1.0,
+        **rungs: tuple[Value, str],
+    ) -> Any:
+        """Return the rungs that a ladder has: number, step from the rung below, what it adds.
+
+        Args:
+            asked: a ladder as it is, or what is asked; then a guess is its first rung.
+            scale: what the guess is multiplied by, where its unit is not that of the rungs.
+            rungs: name -> (number, what it adds); those without a number are left out.
+        """
+        if isinstance(asked, str):
+            given = [
+                Rung(name, float(n), adds) for name, (n, adds) in rungs.items() if n is not None
+            ]
+            asked = ladder(asked, unit, scale * self.guess if self.asked else None, given)
         rows = [
-            (f"**{t(rung.name)}**", show(rung.value, ladder.unit), step, t(rung.adds))
-            for rung, step in ladder.steps
+            (f"**{t(rung.name)}**", show(rung.value, asked.unit), step, t(rung.adds))
+            for rung, step in asked.steps
         ]
         names = (t("rung"), "", t("difference"), t("what it adds"))
-        return mo.md(f"{t('*Ladder:*')} {ladder.question}\n\n{_table(names, rows)}")
+        return mo.md(f"{t('*Ladder:*')} {asked.question}\n\n{_table(names, rows)}")
 
-    def derivation(self, *lines: tuple[str, str]) -> Any:
-        """Return steps of a derivation, each a formula and the reason for it; see `mathml`."""
+    def derivation(self, *lines: tuple[str, str], numbers: Answer) -> Any:
+        """Return steps of a derivation, each a formula and the reason for it, and its numbers.
+
+        Args:
+            lines: formulas as `mathml` takes them.
+            numbers: whose formula is the one that was derived.
+        """
         rows = [(mathml(formula), words) for formula, words in lines]
-        return mo.md(f"## {t('Why')}\n\n{_table(('', ''), rows)}")
+        steps = f"## {t('Why')}\n\n{_table(('', ''), rows)}"
+        return self.show(steps, t("With the numbers of this lesson:"), *self._filled(numbers))
 
     def formula(self, answer: Answer) -> Any:
         """Return an answer with its formula, typeset; the command's whole page one click away."""
         binds = t(", bound by {what}", what=t(answer.binds)) if answer.binds else ""
         line = f"**{t(answer.name)}**: {show(answer.answer, answer.unit)}{binds}"
-        typeset = []
+        return self.show(line, *self._filled(answer))
+
+    def _filled(self, answer: Answer) -> list[Any]:
+        """Return a formula with its numbers, typeset; the command's whole page one click away."""
+        found: list[Any] = []
         if answer.formula:
             numbers = {given.symbol: plain(given.value) for given in answer.inputs}
             ideal = show(answer.answer if answer.ideal is None else answer.ideal, answer.unit)
@@ -271,12 +324,11 @@ class Page:
                 for given in answer.inputs
             )
             filled = mathml(substituted(answer.formula, numbers))
-            typeset = [
-                f"{ideal} = {mathml(answer.formula)} = {filled}",
-                t("with {meanings}.", meanings=meanings),
-            ]
-        page = {t("all its numbers"): mo.md(f"```\n{answer}\n```")}
-        return self.show(line, *typeset, mo.accordion(page))
+            found += [f"**{ideal}** = {mathml(answer.formula)} = {filled}"]
+            found += [t("with {meanings}.", meanings=meanings)]
+        if answer.section or answer.parts or answer.rows:  # there is more to see
+            found.append(mo.accordion({t("all its numbers"): mo.md(f"```\n{answer}\n```")}))
+        return found
 
     def table(self, rows: Sequence[Mapping[str, Value]]) -> Any:
         """Return rows as a table; a heading `name (unit)` says how its cells are written."""

@@ -21,14 +21,13 @@ Text = ast.Constant | ast.JoinedStr
 
 
 def texts(source: str) -> list[str]:
-    """Return the texts of a notebook as the catalogue names them; its tests have none.
+    """Return the texts of a notebook as the catalogue names them.
 
     Headings of its own tables are among them, though they are translated where they are shown.
     """
-    cells, _ = _split(ast.parse(source))
-    known = [node for cell in cells for node in _looked_up(cell)]
-    outer = (node for cell in cells for node in _outer(cell))
-    every = (one for node in outer for one in _strings(node) if one not in known)
+    tree = ast.parse(source)
+    known = [*_looked_up(tree)]
+    every = (one for node in _outer(tree) for one in _strings(node) if one not in known)
     return list(dict.fromkeys(map(name_of, every)))
 
 
@@ -40,7 +39,7 @@ def translated(source: str, messages: Mapping[str, str]) -> str:
     lines = source.encode().splitlines(keepends=True)  # columns of `ast` count bytes
     starts = [0, *accumulate(map(len, lines))]
     tree = ast.parse(source)
-    names = _names(tree)
+    names = {name_of(text) for text in _looked_up(tree)}  # of what others made
     messages = {name: text for name, text in messages.items() if name not in names}
     place = lambda node: (node.lineno, node.col_offset)
     found = b"".join(lines)
@@ -84,19 +83,8 @@ def _strings(node: Text) -> Iterator[Text]:
             yield from _all_texts(value.value)
 
 
-def _names(tree: ast.Module) -> set[str]:
-    """Return strings that name what others made: in brackets, or looked up by LOOK_UP.
-
-    What stands in brackets in tests alone, and is a text elsewhere, is a key of rows that are
-    translated too.
-    """
-    cells, tests = _split(tree)
-    named = {name_of(text) for node in cells for text in _looked_up(node)}
-    elsewhere = {name_of(text) for node in cells for text in _all_texts(node)}
-    return named | ({name_of(text) for node in tests for text in _looked_up(node)} - elsewhere)
-
-
 def _looked_up(tree: ast.AST) -> Iterator[Text]:
+    """Yield strings in brackets, and those that LOOK_UP takes."""
     for node in ast.walk(tree):
         inner: list[ast.expr] = []
         if isinstance(node, ast.Subscript):
@@ -108,13 +96,6 @@ def _looked_up(tree: ast.AST) -> Iterator[Text]:
 
 def _all_texts(tree: ast.AST) -> Iterator[Text]:
     return filter(_is_text, ast.walk(tree))
-
-
-def _split(tree: ast.Module) -> tuple[list[ast.stmt], list[ast.stmt]]:
-    """Return the cells of a notebook that are shown, and its tests."""
-    is_test = lambda node: getattr(node, "name", "").startswith("test_")
-    body = tree.body[ast.get_docstring(tree) is not None :]
-    return [n for n in body if not is_test(n)], [n for n in body if is_test(n)]
 
 
 def _is_text(node: ast.AST) -> TypeGuard[Text]:

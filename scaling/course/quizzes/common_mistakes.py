@@ -121,7 +121,7 @@ KNOWN: dict[str, tuple[Callable[[float], float], str, str]] = {
         "the formula of scaling collective --ideal with and without (N - 1)/N.",
     ),
     "backward": (
-        lambda _: 3,
+        lambda n: n or 3,
         "only the forward pass was counted; training costs three times as much.",
         "scaling count prints forward and training FLOPs.",
     ),
@@ -131,7 +131,7 @@ KNOWN: dict[str, tuple[Callable[[float], float], str, str]] = {
         "scaling predict prints MFU, which leaves recomputation out, and HFU.",
     ),
     "causal": (
-        lambda _: 2,
+        lambda n: n or 2,
         "all scores were counted, or only the half that a causal mask leaves.",
         "scaling count prints all scores, with --causal half of them.",
     ),
@@ -215,10 +215,60 @@ KNOWN: dict[str, tuple[Callable[[float], float], str, str]] = {
         "the idle time was divided by the work, and not by the whole step.",
         "with M microbatches a step takes M + P - 1 turns, not M.",
     ),
+    "uncut": (
+        lambda n: n,
+        "the whole model was counted; fsdp leaves each device its share of it.",
+        "scaling count prints bytes of the whole model, with --devices 8 those of a device.",
+    ),
     "state alone": (
         lambda n: n,
         "weights and optimizer state were counted, without gradients and activations.",
         "scaling predict prints the memory by what it holds.",
+    ),
+    "no activations": (
+        lambda n: n,
+        "weights, moments and gradients were counted, and no activations.",
+        "scaling predict prints the memory by what it holds.",
+    ),
+    "a turn too many": (
+        lambda n: n,
+        "P idle turns of M + P were counted; it is P - 1 of M + P - 1.",
+        "two stages and one microbatch take two turns, and each stage is idle in one of them.",
+    ),
+    "both passes": (
+        lambda n: n,
+        "idle turns of both passes were counted, and the work of only one.",
+        "backward there are 2 (P - 1) idle turns more, and 2 M of work: the share stays.",
+    ),
+    "one batch": (
+        lambda n: n,
+        "all of the batch was taken to pass at once; microbatches follow one another.",
+        "the picture of the question: while stage 1 has microbatch 1, stage 0 has 2.",
+    ),
+    "hidden for fewest": (
+        lambda n: n,
+        "the tokens that hide the traffic were given; asked is which split sends fewer bytes.",
+        "scaling limits prints both: tokens that hide it, and the axis of the least communication.",
+    ),
+    "width": (
+        lambda n: n,
+        "the width of the model was taken for that of its MLP, or the reverse.",
+        "scaling config prints both of a recipe: d_model and d_ff.",
+    ),
+    "longest axis": (
+        lambda n: n,
+        "the best X was set to N; all chips beat half of them from fewer tokens on.",
+        "put X = N and X = N / 2 into the bytes of a chip, and compare.",
+    ),
+    "upside down": (
+        lambda n: n,
+        "the ratio was taken the other way round.",
+        "what takes longer is a factor above one.",
+    ),
+    "usual share": (
+        lambda n: n,
+        "40 % of the peak was assumed, which many trainings reach.",
+        "scaling predict prints the MFU of this model on these chips.",
     ),
     "peak for reached": (
         lambda n: n,

@@ -68,7 +68,7 @@ def after_the_guess(field, first, listed):
     more = sizes["as compiled"] / sizes["as meant"]
     longer = sum(row["takes (s)"] for row in written) / sum(row["takes (s)"] for row in meant)
     numbered = {f"{i}. {case.name}": case for i, case in enumerate(listed[1:], start=1)}
-    choice = mo.ui.dropdown(numbered, value=next(iter(numbered)), label="case")
+    choice = parts.dropdown(numbered, "case")
     page.show(
         f"{page.guessed} That is the result in bf16, of the sequences of a device. But the "
         "compiled program has no all-reduce at "
@@ -110,7 +110,6 @@ def verdict(case, line, page):
         "",
         why="XLA names the line whose result travels. Who asked for it may stand elsewhere.",
     )
-    return
 
 
 @app.cell
@@ -123,7 +122,6 @@ def reply(case, evidence, page, reason):
         as_meant = show(instead, "bytes")
         compared = f"It moves {moves} in {len(evidence)} calls; as meant it would be {as_meant}. "
     page.reply(hit, f"**{case.cause}**. {compared}{case.why}")
-    return
 
 
 @app.cell
@@ -136,11 +134,8 @@ def the_trainers_own_steps(page):
         ("llama3-1b", "fsdp=1,context=8", 1, 131_072),
     )
     trained = tuple(lab1_programs.audited(*one) for one in asked)
-    suspect = mo.ui.dropdown(
-        {f"{i}. {one.name}": i - 1 for i, one in enumerate(trained, start=1)},
-        value=f"1. {trained[0].name}",
-        label="step",
-    )
+    names = {f"{i}. {one.name}": i - 1 for i, one in enumerate(trained, start=1)}
+    suspect = parts.dropdown(names, "step")
     page.show(
         "## The trainer's own steps\n\nSteps of real models, compiled for H100, with bytes "
         "of a step on a device. What is *needed* was derived by hand from the parallelism "
@@ -189,7 +184,6 @@ def verdict_2(page, step, too_much, unit):
         mistakes=("bytes per element 2", "bytes per element 4", "GiB"),
         why="That is what was found less what was needed.",
     )
-    return
 
 
 @app.cell
@@ -199,7 +193,6 @@ def reply_2(accused, answers, page, step):
     report = step.discrepancy or "all bytes and FLOPs are those needed"
     again = f"The same step, compiled anew: `{step.entry.command} --explain`"
     page.reply(right, f"{report}. {again}")
-    return
 
 
 @app.cell
@@ -228,38 +221,6 @@ def take_away(page, trained):
             costs,
         ),
     )
-    return
-
-
-@app.cell
-def test_the_written_mlp_moves_hidden_and_not_the_result(meant, more, written):
-    assert {row["collective"] for row in meant} == {"all-reduce"}
-    assert {row["collective"] for row in written} == {"all-gather"}
-    assert more == 5
-    return
-
-
-@app.cell
-def test_guilty_steps_move_more_than_meant_by_a_line_that_xla_names_and_innocent_ones_have_none(
-    listed,
-):
-    for _case in listed:
-        moved = lab1_programs.size_of(lab1_programs.moved(_case, _case.written))
-        if _case.meant:
-            assert {_case.line, _case.line - 1} & set(_case.lines.values())  # XLA's, or the next
-            assert moved > 1.5 * lab1_programs.size_of(lab1_programs.moved(_case, _case.meant))
-        else:
-            assert _case.line is None
-            assert _case.cause == "nothing is wrong"
-    return
-
-
-@app.cell
-def test_every_finding_of_the_trainers_steps_is_an_answer_and_three_are_clean(answers, trained):
-    truths = [one.discrepancy.reason if one.discrepancy else None for one in trained]
-    assert set(truths) <= set(answers.values())
-    assert truths.count(None) == 3
-    return
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ def after_the_guess(field, fsdp, half, meshes, slow):
         for one in fsdp[:2]
     }
     waits = ", ".join(f"{format_time(one.time[WAITING])} at {one.bandwidth}/s" for one in fsdp[:2])
-    choice = mo.ui.dropdown(meshes, value=meshes[0], label="mesh")
+    choice = parts.dropdown(meshes, "mesh")
     page.show(
         f"{page.guessed} This was measured at {half}/s, {fsdp[1].median / fsdp[0].median:.2f} "
         f"times as long (the simulator had said {format_time(fsdp[1].predicted)}). What the hosts "
@@ -124,7 +124,6 @@ def verdict(foretold, here, page, said):
         f"{format_time(here[2].predicted)} ({format_time(here[2].low)} to "
         f"{format_time(here[2].high)}), and this was measured.",
     )
-    return
 
 
 @app.cell
@@ -172,8 +171,8 @@ def reply(fast, meshes, of_mesh, page, slow, survivor):
 @app.cell
 def run_it_here(HOSTS, half, page, slow):
     reason = lab3_testbed.why_not_here()
-    where = mo.ui.dropdown([half, slow], value=slow, label="cable")
-    which = mo.ui.dropdown(["stage=4", "data=4", "fsdp=4"], value="stage=4", label="mesh")
+    where = parts.dropdown((slow, half), "cable")
+    which = parts.dropdown(("stage=4", "data=4", "fsdp=4"), "mesh")
     ahead = mo.ui.number(label="I say (ms; nothing runs before you do)", value=None)
     button = mo.ui.run_button(label="train it here, a minute or two", disabled=bool(reason))
     by_hand = (
@@ -206,7 +205,6 @@ def _(HOSTS, ahead, button, where, which):
         except InputError as error:
             told = f"It could not run: {error}"
     mo.md(told)
-    return
 
 
 @app.cell
@@ -245,9 +243,7 @@ def where_the_model_is_wrong(meshes, of_mesh, page, problems):
         {
             "mesh": mesh,
             "cable": f"{one.bandwidth}/s",
-            "predicted (s)": one.predicted,
-            "measured (s)": one.median,
-            "off by": parts.off(one.predicted, one.median),
+            **parts.beside(one.predicted, one.median),
         }
         for mesh in meshes
         for one in of_mesh[mesh]
@@ -260,36 +256,6 @@ def where_the_model_is_wrong(meshes, of_mesh, page, problems):
         "long and scatter. That makes the survivor look worse than it is, not better.",
         errors,
     )
-    return
-
-
-@app.cell
-def test_halving_the_cable_is_not_doubling_the_step(fsdp):
-    assert 1.2 < fsdp[1].median / fsdp[0].median < 2
-    return
-
-
-@app.cell
-def test_the_survivor_hardly_grows_and_fsdp_does_most(best, grew, last):
-    assert best == "stage=4"
-    assert max(grew, key=grew.get) == "fsdp=4"
-    assert last["stage=4"] < last["data=4"] / 1.5
-    return
-
-
-@app.cell
-def test_two_rates_foretell_the_third(of_mesh):
-    for mesh in ("data=4", "fsdp=4", "data=2,tensor=2"):
-        first, second, third = of_mesh[mesh]
-        fixed, sent_ = line_over_rates([first.median, second.median], [first.rate, second.rate])
-        assert abs((fixed + sent_ / third.rate) / third.median - 1) < 0.1
-    return
-
-
-@app.cell
-def test_the_gradients_of_replicas_are_most_of_their_step(alone, of_mesh):
-    assert 0.7 < alone / of_mesh["data=4"][-1].median < 1
-    return
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ def after_the_guess(field, out, problem, ran, spread):
 @app.cell
 def _(page, problem):
     configurations = {str(row): i for i, row in enumerate(problem.rows)}
-    choice = mo.ui.dropdown(configurations, value=next(iter(configurations)), label="configuration")
+    choice = parts.dropdown(configurations, "configuration")
     tries, set_tries = mo.state(())
     page.show(choice)
     return choice, set_tries, tries
@@ -88,7 +88,6 @@ def _(choice, page, set_tries):
 
     button = mo.ui.button(label="Try it", on_change=lambda _: set_tries(with_one_more))
     page.show(button)
-    return
 
 
 @app.cell
@@ -137,7 +136,6 @@ def held_against_others(game, page, problem, published):
         "runs is what it says when it knows the trainer from the other model alone. More: "
         "`scaling learn sweep` plays all problems.",
     )
-    return
 
 
 @app.cell
@@ -292,53 +290,6 @@ def where_the_model_is_wrong(page, problems, ratios):
         wrong,
     )
     return (wrong,)
-
-
-@app.cell
-def test_a_short_list_holds_the_best_where_one_choice_does_not(lost):
-    by_rule, first, short, *_ = lost.values()
-    assert sum(one == 0 for one in short) > 0.8 * len(short)
-    assert sum(one == 0 for one in first) < 0.6 * len(first)
-    assert median(first) < median(by_rule) and max(first) < max(by_rule)
-    return
-
-
-@app.cell
-def test_nobody_ran_a_configuration_on_both_networks():
-    assert lab5_sweeps.shared() == 0
-    return
-
-
-@app.cell
-def test_stages_hardly_noticed_and_what_sums_gradients_would_have(most, ratios, says, tails):
-    assert median(ratios["sick"]["stages"]) < 1.1
-    assert all(says[name] > 2 for name in most) and says["stages"] < 1.2
-    assert tails["sick"] > 10 * tails["sound"]
-    assert len(ratios["sick"]["stages"]) > 10 * sum(len(ratios["sick"][name]) for name in most)
-    return
-
-
-@app.cell
-def test_the_fastest_of_the_other_sweep_do_without_zero(small):
-    fastest = sorted(small.rows, key=lambda row: row.seconds or math.inf)[:TRIES]
-    assert all(row.zero == 0 and row.tensor > 1 for row in fastest)
-    assert small.rows[small.rule].zero == 1 and small.rows[small.rule].tensor == 1
-    return
-
-
-@app.cell
-def test_an_ill_node_makes_a_long_run_more_often_than_not(found, tails):
-    assert found.both > found.ill / 2 > tails["sick"] * found.ill
-    assert found.both < found.long
-    return
-
-
-@app.cell
-def test_tensor_beyond_a_node_is_foretold_too_fast(wrong):
-    off = {row["split by"]: row["measured / predicted"] for row in wrong}
-    assert off.pop("tensor beyond a node") > 1.2
-    assert all(abs(ratio - 1) < 0.05 for ratio in off.values())
-    return
 
 
 if __name__ == "__main__":

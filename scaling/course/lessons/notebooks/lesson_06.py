@@ -11,13 +11,15 @@ app = marimo.App(width="compact", app_title="6. How far does tensor parallelism 
 
 
 with app.setup:
+    from dataclasses import replace
+
     import marimo as mo
 
     import scaling as sc
     from scaling.course.ladder.measured import measured_series
-    from scaling.course.ladder.rungs import Rung, ladder
     from scaling.course.lessons import parts
     from scaling.pictures.bars import grouped_bars
+    from scaling.questions.answer import by_formula
     from scaling.questions.page import show
 
 
@@ -30,8 +32,8 @@ def opening():
         "DGX B200": "dgx-b200",
     }
     models = {"Llama 3 8B": "llama3-8b", "Llama 3 70B": "llama3-70b", "Llama 3 1B": "llama3-1b"}
-    cluster = mo.ui.dropdown(clusters, value="DGX H100", label="cluster")
-    model = mo.ui.dropdown(models, value="Llama 3 8B", label="model")
+    cluster = parts.dropdown(clusters, "cluster", "DGX H100")
+    model = parts.dropdown(models, "model")
     parts.opening(
         "lesson 6",
         "say for any model and cluster how many chips can share a layer before they wait for "
@@ -74,19 +76,19 @@ def guess():
 
 
 @app.cell
-def after_the_guess(cluster, field, model, per_node):
+def after_the_guess(cluster, field, inner, model, per_node, place, width):
     limit = sc.learn.limits(model.value, cluster=cluster.value, nodes=2)["largest tensor axis"]
+    memory = sc.learn.chip(place.accelerator.name)["memory bandwidth"].answer
     mistakes = (
         *(f"ring {per_node}", f"whole node {per_node / limit.ideal:.6g}", "both directions"),
-        *("sparse peak", "gated", "multiply and add", "backward"),
+        *("sparse peak", "gated", "multiply and add", "backward", f"width {inner / width:g}"),
+        f"memory for network {memory / limit.figures['W']:.4g}",
     )
     close = 0.065  # 7 chips of a node of H100 are right for llama3-8b, all 8 are not
     page = parts.opened(field, limit.ideal, mistakes, tolerance=close)
-    rungs = [
-        Rung("textbook", limit.ideal, "F W / C Y/(Y - 1): links and products at their full rate"),
-        Rung("fitted", limit.fitted, "the share that real products and real links reach"),
-    ]
-    climbed = ladder("chips that can share the layer", "chips", page.guess, rungs)
+    # The guide's letter for the axis is Y here, X where an axis is longer than its node.
+    given = (replace(one, symbol=one.symbol.replace("X", "Y")) for one in limit.inputs)
+    formula = "F*W / C * Y/(Y - 1)"
     tokens = parts.powers("tokens B", 7, 16, value=2**13)
     exact = mo.ui.switch(value=True, label="fitted figures (off: the textbook's)")
     more = f"That is more than the {per_node} chips of a node."
@@ -94,18 +96,30 @@ def after_the_guess(cluster, field, model, per_node):
     page.show(
         page.guessed,
         page.derivation(
-            ("T_compute = 4*B*D*F / (Y*C)", "two products, each cut into Y parts"),
-            ("V = 2*B*D", "bytes of the activations in bf16, before and after the layer"),
-            ("T_comm = 2*V / W * (Y - 1)/Y", "gathered once, summed and scattered once"),
-            ("T_compute > T_comm", "the chips do not wait for each other"),
+            ("T_compute = 4*B*D*F / (Y*C)", "two products of 2 B D F FLOPs, each cut into Y parts"),
+            ("V = 2*B*D", "bytes of the activations in bf16, before the layer and after it"),
+            ("T_gather = V/W * (Y - 1)/Y", "a chip has one Y-th of the input already"),
+            (
+                "T_scatter = V/W * (Y - 1)/Y",
+                "its output is a sum, of which each chip keeps one part",
+            ),
+            ("T_comm = 2*V / W * (Y - 1)/Y", "both together"),
+            ("T_compute > T_comm", "the question: for which Y do chips not wait for each other?"),
             ("4*B*D*F / (Y*C) > 4*B*D / W * (Y - 1)/Y", "both put in"),
-            ("Y < F*W / C * Y/(Y - 1)", "B and D drop out; for a long axis Y < F W / C"),
+            ("Y < F*W / C * Y/(Y - 1)", "B and D drop out; on the right Y is that of a whole node"),
+            ("Y < F*W / C", "for a long axis: the rule to remember"),
+            numbers=by_formula(limit.name, "chips", formula, tuple(given)),
         ),
         more if limit.ideal > per_node else fewer,
-        "Neither B nor D is in the formula: products and exchanges both grow with them. "
-        "A larger batch does not make room for a longer tensor axis.",
-        page.formula(limit),
-        page.ladder(climbed),
+        "Products and exchanges both grow with the batch B and the width D: a larger batch does "
+        "not make room for a longer tensor axis.",
+        mo.accordion({"the limit on each number of nodes": page.formula(limit)}),
+        page.ladder(
+            "chips that can share the layer",
+            "chips",
+            textbook=(limit.ideal, "F W / C Y/(Y - 1): links and products at their full rate"),
+            fitted=(limit.fitted, "the share that real products and real links reach"),
+        ),
         "The rule has two products, as the guide's MLP. Llama's has a third, the gate, "
         f"which needs no further exchange: {limit['with the gate'].ideal:.3g} chips then.",
         "## Lengthen the axis, past the node",
@@ -156,7 +170,6 @@ def shown_picture(cluster, exact, page, per_node, times, tokens):
         f"By {name} {most}. With few tokens the fitted exchanges hardly shrink any more: what "
         "remains is the way from chip to chip, which the textbook leaves out.",
     )
-    return
 
 
 @app.cell
@@ -205,7 +218,6 @@ def two_nodes(limit, page, per_node):
         "## The ladder of one step",
         page.ladder(sc.learn.step_ladder(**kept[whole])),
     )
-    return
 
 
 @app.cell
@@ -259,10 +271,8 @@ def where_the_model_is_wrong(page, problems):
         {
             "chips": step.devices,
             "microbatches": point.microbatches,
-            "measured (s)": point.seconds[0],
-            "predicted (s)": float(step.step_time),
             "host (s)": float(step.time.host),
-            "error": parts.off(step.step_time, point.seconds[0]),
+            **parts.beside(step.step_time, point.seconds[0]),
             "fitted on": "yes" if point.fitted else "no",
         }
         for point, step in zip(series.points, steps, strict=True)
@@ -278,35 +288,6 @@ def where_the_model_is_wrong(page, problems):
         "one host is not in it.",
         compared,
     )
-    return
-
-
-@app.cell
-def test_the_rule_is_the_limit_of_a_long_axis(limit, per_node):
-    """(Y - 1) / Y of the bytes travel in a node of Y chips; of a long axis all of them do."""
-    assert abs(limit.ideal * (per_node - 1) / per_node / limit["rule"].ideal - 1) < 1e-9
-    return
-
-
-@app.cell
-def test_exchanges_of_eight_chips_wait_and_the_step_is_longer_than_that_of_fsdp(longer, waits):
-    assert waits > 0.3 and longer > 1
-    return
-
-
-@app.cell
-def test_eight_chips_are_slower_than_four_in_sixteen_microbatches_and_predicted_too_fast(compared):
-    few, many = compared[:3], compared[3:]
-    assert min(few, key=lambda row: row["measured (s)"])["chips"] == 8
-    assert many[2]["measured (s)"] > many[1]["measured (s)"] > many[2]["predicted (s)"] * 0.8
-    assert many[2]["predicted (s)"] < 0.8 * many[2]["measured (s)"]
-    return
-
-
-@app.cell
-def test_on_a_b200_the_nics_bind_first(over_two):
-    assert "NIC" in over_two["link"]
-    return
 
 
 if __name__ == "__main__":

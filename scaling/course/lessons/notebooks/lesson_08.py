@@ -12,22 +12,22 @@ app = marimo.App(width="compact", app_title="8. Experts")
 
 with app.setup:
     import scaling as sc
-    from scaling.course.ladder.rungs import Rung, ladder
     from scaling.course.lessons import parts
 
 
 @app.cell
 def opening():
-    group = parts.stored("experts")
-    model = group[0].run
+    first, *others = parts.stored("experts")
+    group = [first, *(e for e in others if e.cluster == first.cluster)]
+    model = first.run
     count = sc.learn.count(model)
     active = count["active parameters"].answer
     moe = sc.load_run(model).model.moe
-    where = {"cluster": group[0].cluster, "nodes": group[0].nodes}
-    dense = sc.learn.limits("llama3-8b", **where)["rule"]
+    where = {"cluster": first.cluster, "nodes": first.nodes}
+    dense = sc.learn.limits("llama3-8b", **where)
     field = parts.guess(
-        f"Over nodes of H100 a dense model hides the all-reduce of its gradients from "
-        f"{dense.answer:,.0f} tokens per device on. From how many does this mixture?",
+        f"Over {first.nodes} nodes of {first.cluster} a dense model hides the all-reduce of its "
+        f"gradients from {dense.ideal:,.0f} tokens per device on. From how many does this mixture?",
         "tokens",
     )
     parts.opening(
@@ -51,51 +51,58 @@ sending weights to the tokens.
 def after_the_guess(field, group, model, moe, where):
     limits = sc.learn.limits(model, **where)
     rule = limits["rule"]
-    ratio = moe.n_experts / moe.experts_per_token
+    ratio, nodes = moe.n_experts / moe.experts_per_token, where["nodes"]
     mistakes = (
         *(f"experts {ratio:g}", f"experts {moe.n_experts}", f"experts {moe.experts_per_token}"),
-        *("all-reduce once", "both directions", "backward", f"all members {group[0].nodes * 8}"),
+        *("all-reduce once", "both directions", "backward", f"all members {nodes * 8}"),
+        *(f"ring {nodes}", "node for chip 8", "sparse peak"),
     )
-    page = parts.opened(field, rule.answer, mistakes)
-    rungs = [
-        Rung("bound", rule.answer / ratio, "a dense model: every byte that is sent multiplies"),
-        Rung("textbook", rule.answer, "E / k times as many: all experts sent, k multiply"),
-        Rung("fitted", limits.fitted, "the share that real products and real links reach"),
-    ]
-    title = "tokens of a device from which the sums of data parallelism are hidden"
-    climbed = ladder(title, "tokens", page.guess, rungs)
+    page = parts.opened(field, limits.ideal, mistakes, tolerance=0.05)
     network = parts.powers("network times", -2, 3)
     nvlink = parts.powers("NVLink times", -2, 1)
     page.show(
         page.guessed,
         page.derivation(
+            ("forward = 4*B*k*D*F", "B tokens through k experts each, of two matrices [D, F]"),
+            ("T_compute = 8*B*k*D*F / C", "the backward pass is twice that; C FLOP/s"),
+            ("V = 4*E*D*F", "bytes of the gradients in bf16, of all E experts"),
+            ("T_scatter = V/W * (X - 1)/X", "each of X nodes has one X-th of the sum already"),
+            ("T_comm = 2*V / W * (X - 1)/X", "an all-reduce: what is scattered is gathered again"),
+            ("T_compute > T_comm", "the question: when is it hidden behind the layer before it?"),
+            ("8*B*k*D*F / C > 8*E*D*F / W * (X - 1)/X", "both put in"),
             (
-                "T_compute = 8*B*k*D*F / C",
-                "backward, B tokens through k experts of two matrices each",
+                "B > E/k * C/W * (X - 1)/X",
+                "bytes of all experts, FLOPs of k: E / k times a dense model",
             ),
-            ("V = 4*E*D*F", "bytes of the gradients of all E experts in bf16"),
-            ("T_comm = 2*V / W", "an all-reduce: a reduce-scatter and an all-gather"),
-            ("T_compute > T_comm", "the sum of this layer is hidden behind the one before it"),
-            ("8*B*k*D*F / C > 8*E*D*F / W", "both put in"),
-            ("B > E/k * C/W", "a dense model's C / W, times E / k"),
+            ("B > E/k * C/W", "for many nodes (X - 1) / X is nearly one: the rule to remember"),
+            numbers=limits,
         ),
-        f"Here E / k is {ratio:.0f}. The bytes of the gradients are those of all experts, the "
-        "FLOPs that hide them those of k. With X nodes it is (X - 1) / X of that "
-        "below: a node has its own part of the sum already.",
-        page.ladder(climbed),
-        page.formula(limits),
+        f"Here E / k is {ratio:.0f}. The last line gives {rule.answer:,.0f} tokens; with {nodes} "
+        f"nodes only {nodes - 1} of {nodes} parts of each sum cross the network.",
+        page.ladder(
+            "tokens of a device from which the sums of data parallelism are hidden",
+            "tokens",
+            bound=(limits.ideal / ratio, "a dense model: every byte that is sent multiplies"),
+            textbook=(limits.ideal, "E / k times as many: all experts sent, k multiply"),
+            fitted=(limits.fitted, "the share that real products and real links reach"),
+        ),
         f"## {len(group)} compiled steps: from sharded weights to sent tokens",
         [network, nvlink],
     )
-    return network, nvlink, page, rule
+    return limits, network, nvlink, page
 
 
 @app.cell
 def shown_table(group, network, nvlink, page):
-    changes = parts.changes(network=network.value, nvlink=nvlink.value)
-    steps = {entry.mesh: sc.predict(**entry.arguments, what_if=changes) for entry in group}
+    steps = parts.priced(group, network=network.value, nvlink=nvlink.value)
     listed = [
-        {"mesh": mesh, "collective": f"{c.kind}[{c.axis}]", "calls": c.count, "time (s)": c.time}
+        {
+            "mesh": mesh,
+            "collective": f"{c.kind}[{c.axis}]",
+            "a call (bytes)": c.bytes,
+            "calls": c.count,
+            "time (s)": c.time,
+        }
         for mesh, step in steps.items()
         for c in sorted(step.collectives, key=lambda c: -c.time)[:3]
     ]
@@ -103,15 +110,10 @@ def shown_table(group, network, nvlink, page):
         page.steps(steps),
         "The three longest collectives of each:",
         page.table(listed),
+        f"## The ladder of {group[-1].mesh}",
+        page.ladder(sc.learn.step_ladder(**group[-1].arguments)),
     )
     return (steps,)
-
-
-@app.cell
-def the_ladder_of_a_mesh(group, page):
-    rungs_of_step = sc.learn.step_ladder(**group[-1].arguments)
-    page.show(f"## The ladder of {group[-1].mesh}", page.ladder(rungs_of_step))
-    return
 
 
 @app.cell
@@ -133,11 +135,10 @@ def take_away(page):
             mistakes=("ring 8", "node for chip", "both directions", "GiB"),
             why="Seven eighths of what a device sends leave it; nothing travels twice.",
         ),
-        parts.on_trainer(
-            "train `tiny-moe` for 20 steps with --devices 8 --mesh fsdp=8, then "
-            "--mesh fsdp=2,expert=4, each in a --run-dir of its own: divide the last losses",
-            (1.0, "ratio"),
-            tolerance=0.005,
+        parts.same_losses(
+            "tiny-moe",
+            "--devices 8 --mesh fsdp=8",
+            "--devices 8 --mesh fsdp=2,expert=4",
             why="Dropless routing computes the same, wherever the experts are.",
         ),
     )
@@ -161,13 +162,6 @@ def where_the_model_is_wrong(page, problems, steps):
         "(docs/limits.md).",
         parts.ranges(steps),
     )
-    return
-
-
-@app.cell
-def test_the_rule_is_that_of_a_dense_model_times_experts_over_active(dense, moe, rule):
-    assert abs(rule.answer / dense.answer - moe.n_experts / moe.experts_per_token) < 1e-6
-    return
 
 
 if __name__ == "__main__":

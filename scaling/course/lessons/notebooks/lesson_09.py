@@ -17,7 +17,6 @@ with app.setup:
 
     import scaling as sc
     from scaling.course.ladder.measured import measured_series
-    from scaling.course.ladder.rungs import Rung, ladder
     from scaling.course.lessons import parts
     from scaling.pictures.pipeline import held, idle_share, pipeline, timetable
     from scaling.questions.page import show
@@ -67,8 +66,14 @@ def after_the_guess(field):
     plain = bubble(4, 8)
     few = plain.parts[0]
     P, M = 4, 8
-    idle_over_work = (P - 1) / M / plain.ideal
-    mistakes = (f"idle over work {idle_over_work:.4g}", f"stages {P}", "percent")
+    wrong = {
+        "idle over work": (P - 1) / M,
+        "a turn too many": P / (M + P),
+        "both passes": 2 * (P - 1) / (M + 2 * (P - 1)),
+        "one batch": (P - 1) / P,
+    }
+    betrayed = (f"{name} {share / plain.ideal:.4g}" for name, share in wrong.items())
+    mistakes = (*betrayed, f"stages {P}", "percent")
     page = parts.opened(field, 100 * plain.ideal, mistakes, tolerance=0.05)
     entry = next(
         one
@@ -78,46 +83,46 @@ def after_the_guess(field):
         and "pipeline.virtual_stages" not in one.set
     )
     built = sc.predict(**entry.arguments)
-    climbed = ladder(
-        f"share of the step that a stage is idle, {P} stages, {M} microbatches",
-        "%",
-        page.guess,
-        (
-            Rung("textbook", 100 * plain.ideal, "(P - 1) / (M + P - 1)"),
-            Rung(
-                "compiled",
-                100 * float(built.time.bubble / built.step_time),
-                f"{entry.run} on {entry.mesh}: embedding, head and optimizer are not in the turns",
-            ),
-        ),
-    )
+    idle_built = 100 * float(built.time.bubble / built.step_time)
+    apart = f"{entry.run} on {entry.mesh}: embedding, head and optimizer are not in the turns"
     schedules = {
         "all forward, then all backward (gpipe)": "gpipe",
         "one forward, one backward (1f1b)": "1f1b",
         "interleaved, two parts a stage": "interleaved",
     }
-    schedule = mo.ui.dropdown(schedules, value=[*schedules][0], label="schedule")
-    stages = mo.ui.dropdown({str(n): n for n in (2, 4, 8)}, value="4", label="stages P")
+    schedule = parts.dropdown(schedules, "schedule")
+    stages = parts.dropdown({str(n): n for n in (2, 4, 8)}, "stages P", "4")
     microbatches = mo.ui.slider(
         steps=[8, 16, 24, 32], value=8, label="microbatches M", show_value=True
     )
     page.show(
         page.guessed,
         page.derivation(
-            ("P - 1", "turns until the first microbatch reaches the last stage"),
-            ("M", "turns in which the last stage works, one for each microbatch"),
-            ("T = M + P - 1", "turns of the forward pass; backward as many, twice as long each"),
-            ("idle = P - 1", "turns of each stage: some before its work, the others after it"),
-            ("bubble = (P - 1) / (M + P - 1)", "the idle share, forward and backward alike"),
             (
-                "bubble = (P - 1) / (V*M + P - 1)",
-                "V parts of a stage: V M turns, each 1 / V as long",
+                "fill = (P - 1)*t",
+                "until the first microbatch reaches the last stage; a turn takes t",
             ),
+            ("work = M*t", "then the last stage works on all M, one after another"),
+            ("T = (M + P - 1)*t", "both: the time of the forward pass"),
+            ("idle = T - M*t", "every stage works for M turns and waits for the others"),
+            ("idle = (P - 1)*t", "some before its work, the others after it"),
+            ("bubble = (P - 1)*t / ((M + P - 1)*t)", "the question: the idle share of the pass"),
+            (
+                "bubble = (P - 1) / (M + P - 1)",
+                "t cancels; backward a turn takes 2 t, which cancels too",
+            ),
+            ("M = 19*(P - 1)", "with so many microbatches the share is 1 / 20"),
+            ("bubble = (P - 1) / (V*M + P - 1)", "V parts of a stage: V M turns of t / V"),
+            numbers=plain,
         ),
         f"For a twentieth of the step it takes {few.ideal:.0f} microbatches, {few.ideal / 4:.3g} "
         "for each stage.",
-        page.formula(plain),
-        page.ladder(climbed),
+        page.ladder(
+            f"share of the step that a stage is idle, {P} stages, {M} microbatches",
+            "%",
+            textbook=(100 * plain.ideal, "(P - 1) / (M + P - 1)"),
+            compiled=(idle_built, apart),
+        ),
         "## Draw the step",
         [schedule, stages, microbatches],
     )
@@ -140,7 +145,6 @@ def shown_picture(bubble, microbatches, page, schedule, stages):
         f"{rule.ideal:.1%}. A stage keeps what **{float(held(passes)):.3g}** microbatches "
         "have saved for their way back, if nothing is computed again.",
     )
-    return
 
 
 @app.cell
@@ -148,9 +152,8 @@ def what_travels(page):
     where = {"cluster": "dgx-h100", "nodes": 8, "mesh": "stage=8,tensor=8"}
     wide = sc.learn.limits("llama3-70b", **where, set={"batch.microbatches": 32})
     hop = wide["hop to the next stage"]
-    rows_of = next(one.value for one in hop.inputs if one.symbol == "B")
     peak = 64 * sc.learn.chip("h100-sxm")["peak bf16"].answer
-    forward = 2 * float(sc.learn.count("llama3-70b")) * rows_of / peak
+    forward = 2 * float(sc.learn.count("llama3-70b")) * hop.figures["B"] / peak
     page.show(
         f"""
 Try the three schedules with the same P and M. With one forward and one backward in turn the bubble
@@ -204,7 +207,6 @@ def what_the_compiler_makes_of_it(bubble, page):
         "## The ladder of one step",
         page.ladder(sc.learn.step_ladder(**chosen.arguments)),
     )
-    return
 
 
 @app.cell
@@ -258,9 +260,7 @@ def where_the_model_is_wrong(bubble, page, problems):
             "M": point.microbatches,
             "bubble by the rule": f"{bubble(12, point.microbatches).ideal:.1%}",
             "runs": len(point.seconds),
-            "median (s)": median(point.seconds),
-            "predicted (s)": float(step.step_time),
-            "error": parts.off(step.step_time, median(point.seconds)),
+            **parts.beside(step.step_time, median(point.seconds)),
         }
         for point, step in zip(series.points, steps, strict=True)
     ]
@@ -268,47 +268,14 @@ def where_the_model_is_wrong(bubble, page, problems):
     page.ending(
         problems,
         "The formula asks for ever more microbatches. BigScience tried, before it trained BLOOM: "
-        f"{series.machine} ({series.source}, {series.date}; not fitted on). The fastest of these "
-        f"in the median has {min(middle, key=middle.get)} microbatches, not more. Smaller "
-        "microbatches make smaller kernels and more messages; the predicted steps have that too, "
-        "but too little of it. Measurements scatter too: runs whose stated settings are the same "
-        f"differ by {spread:.0%}. The formula also assumes that all stages take equally long, "
-        "which holds for this trainer and not for others.",
+        f"{series.machine} ({series.source}, {series.date}; not fitted on). The fastest of these, "
+        f"by the median of its runs, has {min(middle, key=middle.get)} microbatches, not more. "
+        "Smaller microbatches make smaller kernels and more messages; the predicted steps have "
+        "that too, but too little of it. Measurements scatter too: runs whose stated settings are "
+        f"the same differ by {spread:.0%}. The formula also assumes that all stages take equally "
+        "long, which holds for this trainer and not for others.",
         compared,
     )
-    return
-
-
-@app.cell
-def test_the_drawing_has_the_bubble_of_the_formula(bubble):
-    """Counted from the timetable, and from the formula of `scaling limits`."""
-    cases = [
-        (*kind, *size)
-        for kind in (("gpipe", 1), ("1f1b", 1), ("interleaved", 2))
-        for size in ((2, 8), (4, 8), (8, 16))
-    ]
-    for name, each, rows_drawn, count in cases:
-        counted = idle_share(timetable(name, rows_drawn, count, each))
-        assert abs(counted - bubble(rows_drawn, count, each).ideal) < 1e-12
-    return
-
-
-@app.cell
-def test_activations_hide_behind_products(forward, hop):
-    assert hop.fitted < forward
-    return
-
-
-@app.cell
-def test_two_parts_of_a_stage_halve_the_bubble(bubble):
-    assert bubble(8, 64, 2).ideal < 0.53 * bubble(8, 64).ideal
-    return
-
-
-@app.cell
-def test_the_fastest_published_run_has_not_the_most_microbatches(middle):
-    assert min(middle, key=middle.get) < max(middle)
-    return
 
 
 if __name__ == "__main__":

@@ -11,13 +11,13 @@ app = marimo.App(width="compact", app_title="10. Long context")
 
 
 with app.setup:
-    import marimo as mo
-
     import scaling as sc
-    from scaling.course.ladder.rungs import Rung, ladder
     from scaling.course.lessons import parts
     from scaling.models.accounting import exchanged_bytes
     from scaling.models.presets import preset
+    from scaling.questions.answer import Input, by_formula, letters
+
+    LIMIT = "tokens per device from which a ring over context is hidden"
 
 
 @app.cell
@@ -27,8 +27,10 @@ def opening():
     crossing = sc.learn.count(model)[
         "context at which the attention core costs as much as all else in a layer"
     ]
+    levels = sc.price_collective("all-gather", 2**20, "dgx-h100", nodes=2).levels
+    NIC = next(level.bandwidth for level in levels if level.level == "NIC of a chip")
     field = parts.guess(
-        "From how many tokens per device is a hop of the ring hidden, inside a node of H100?",
+        "From how many tokens per device is a hop of the ring hidden, over two nodes of H100?",
         "tokens",
     )
     parts.opening(
@@ -39,69 +41,74 @@ def opening():
 Every token attends to all tokens before it: the scores grow with the square of the sequence, all
 else with its length. In `{model}` the two are equal at {crossing.answer:,.0f} tokens. **context**
 splits a sequence over devices. Each keeps its queries; keys and values go round a ring, one hop
-for each other device, while the scores with those that arrived last are computed.
+for each other device, while the scores with those that arrived last are computed. Over two nodes a
+ring goes through the NICs of two neighbours, {NIC / 1e9:.0f} GB/s each.
 """,
         field,
         minutes=25,
         chapter="training",
     )
-    return field, group, model
+    return NIC, field, group, model
 
 
 @app.cell
-def after_the_guess(field, group, model):
-    limits = sc.learn.limits(model, cluster="dgx-h100")
+def after_the_guess(NIC, field, group, model):
+    limit = sc.learn.limits(model, cluster="dgx-h100", nodes=2)[LIMIT]
+    inside, across = limit.rows
+    W = Input("W", NIC, "bytes/s", "NIC of a chip, one direction")
+    hidden = by_formula(LIMIT, "tokens", "b * C/W * K/N", letters(*limit.inputs, W))
     lengths = {
         f"{tokens:,} tokens": tokens for tokens in sorted({e.set["batch.seq_len"] for e in group})
     }
-    length = mo.ui.dropdown(lengths, value=[*lengths][-1], label="sequence")
+    length = parts.dropdown(lengths, "sequence", [*lengths][-1])
     link = parts.powers("NVLink times", -3, 1)
-    hidden = limits["tokens per device from which a ring over context is hidden"]
-    figures = {given.symbol: given.value for given in hidden.inputs}
-    shared = figures["N"] / figures["K"]
+    figures = hidden.figures
     _memory = sc.learn.chip("h100-sxm")["memory bandwidth"].answer
     mistakes = (
-        *(f"ratio of groups {shared:g}", "both directions", "causal"),
-        *(f"memory for network {_memory / figures['W']:.4g}", "one hop 7"),
+        *(f"ratio of groups {figures['N'] / figures['K']:g}", "both directions", "causal", "bits"),
+        *(f"memory for network {_memory / NIC:.4g}", "bytes per element 2", "keys and values"),
+        *(f"other network {limit.figures['W'] / NIC:g}", "node for chip 8"),
     )
     page = parts.opened(field, hidden.ideal, mistakes)
-    rungs = [
-        Rung("textbook", hidden.ideal, "b C / W K / N: peak of the chip over its links"),
-        *([Rung("fitted", hidden.fitted, "real scores take longer")] if hidden.fitted else []),
-    ]
-    climbed = ladder("tokens of a chunk that hide a hop", "tokens", page.guess, rungs)
     page.show(
         page.guessed,
         page.derivation(
             ("t = T / devices", "tokens of a chunk: the sequence over the devices of the ring"),
             ("V = 2*b*K*H*t", "keys and values of a chunk: K heads of H numbers of b bytes"),
-            ("T_hop = V / W", "handed to the next device while the scores below are computed"),
-            ("T_scores = 2*t**2*N*H / C", "half of the 4 t t N H FLOPs of all pairs: the mask"),
-            ("T_scores > T_hop", "the hop is hidden"),
+            ("T_hop = V / W", "handed to the next device, over the slowest link of the ring"),
+            ("scores = 4*t**2*N*H", "FLOPs of t queries with t keys and values, in N heads"),
+            ("T_scores = 2*t**2*N*H / C", "the mask leaves half of them; C FLOP/s"),
+            ("T_scores > T_hop", "the question: when do the scores take longer than the hop?"),
             ("2*t**2*N*H / C > 2*b*K*H*t / W", "both put in"),
             ("t > b * C/W * K/N", "H drops out, and one t: the length of a chunk decides"),
+            numbers=hidden,
         ),
-        "Grouped-query attention needs fewer tokens: N / K heads share the keys that travel. "
+        "Grouped-query attention needs fewer tokens: N / K heads share the keys that travel.",
+        page.ladder(
+            "tokens of a chunk that hide a hop between nodes",
+            "tokens",
+            textbook=(hidden.ideal, "b C / W K / N: peak of the chip over its NIC"),
+            fitted=(across["fitted (tokens)"], "real scores take longer, and hide it earlier"),
+        ),
+        f"Inside a node the links are {limit.figures['W'] / NIC:.0f} times as fast, and the "
+        f"formula asks for {limit.ideal:,.0f} tokens. With fitted figures "
         + (
-            ""
-            if hidden.fitted
-            else "With fitted figures any length is enough: the kernel of the scores takes longer "
-            "than the hop even where both are short."
+            f"it takes {inside['fitted (tokens)']:,.0f}."
+            if inside["fitted (tokens)"]
+            else "any length is enough there: the kernel of the scores takes longer than the hop "
+            "even where both are short."
         ),
-        page.formula(hidden),
-        page.ladder(climbed),
         "## Compiled steps of a node, for a million tokens",
         [length, link],
     )
-    return hidden, length, link, page
+    return across, hidden, inside, length, link, page
 
 
 @app.cell
 def _(group, length, link, page):
     million = 1e6  # tokens, by which steps of other batches are compared
     chosen = [entry for entry in group if entry.set["batch.seq_len"] == length.value]
-    faster = parts.changes(nvlink=link.value)
-    steps = {entry.mesh: sc.predict(**entry.arguments, what_if=faster) for entry in chosen}
+    steps = parts.priced(chosen, nvlink=link.value)
     scale = {e.mesh: million / (length.value * e.set["batch.global_batch"]) for e in chosen}
     memory = ", ".join(f"{mesh}: {step.memory.peak / 1e9:.0f}" for mesh, step in steps.items())
     page.show(
@@ -110,25 +117,17 @@ def _(group, length, link, page):
         "order each device has an equal part of the half that the mask leaves. It costs "
         "smaller kernels, copies of chunks and the ring; it buys memory, and work for "
         "devices that would have no sequence.",
+        "## The ladder of a long step",
+        page.ladder(sc.learn.step_ladder(**chosen[0].arguments)),
     )
     return (steps,)
-
-
-@app.cell
-def the_ladder_of_a_long_step(group, page):
-    longest = max(group, key=lambda e: (e.set["batch.seq_len"], e.mesh))
-    rungs_of_step = sc.learn.step_ladder(**longest.arguments)
-    page.show("## The ladder of a long step", page.ladder(rungs_of_step))
-    return
 
 
 @app.cell
 def take_away(page):
     shape = preset("llama3-1b")  # of those heads
     sent = exchanged_bytes(shape, 1, 2 * 16384, 2)
-    far = sc.learn.limits("llama3-8b", cluster="dgx-h100", nodes=2)
-    rows_far = far["tokens per device from which a ring over context is hidden"].rows
-    across = float(next(r["fitted (tokens)"] for r in rows_far if r["place"] == "2 nodes"))
+    blackwell = sc.learn.limits("llama3-70b", cluster="dgx-b200", nodes=2)[LIMIT].rows[1]
     problems = page.problems(
         parts.on_paper(
             "32 heads of queries, 8 of keys and values, dimension 64, bf16, 16384 "
@@ -138,19 +137,17 @@ def take_away(page):
             why="2 for keys and values, 8 heads, 64 numbers, 2 bytes: two KiB a token.",
         ),
         parts.in_simulator(
-            "llama3-8b on dgx-h100 with --nodes 2: from how many tokens per "
-            "device is a ring over both nodes hidden, with fitted figures? (scaling limits)",
-            (across, "tokens"),
-            mistakes=("node for chip", "both directions"),
-            tolerance=0.05,
-            why="One pair of neighbours in the ring is joined by NICs, each a ninth as fast as "
-            "NVLink.",
+            "llama3-70b on dgx-b200 with --nodes 2: from how many tokens per device is a ring "
+            "over both nodes hidden, by the textbook? (scaling limits)",
+            (blackwell["textbook (tokens)"], "tokens"),
+            mistakes=("node for chip", "both directions", "sparse peak", "ratio of groups 8"),
+            why="The chips are more than twice as fast and the NICs are the same, but 64 heads of "
+            "queries share 8 of keys and values.",
         ),
-        parts.on_trainer(
-            "train `tiny` for 20 steps with --devices 8 --set batch.seq_len=64 and --mesh fsdp=8, "
-            "then --mesh fsdp=2,context=4, each in a --run-dir of its own: divide the last losses",
-            (1.0, "ratio"),
-            tolerance=0.001,
+        parts.same_losses(
+            "tiny",
+            "--devices 8 --set batch.seq_len=64 --mesh fsdp=8",
+            "--devices 8 --set batch.seq_len=64 --mesh fsdp=2,context=4",
             why="Softmax over chunks with running maxima is the same softmax.",
         ),
     )
@@ -161,13 +158,16 @@ def take_away(page):
         problems,
         lesson=10,
     )
-    return across, problems
+    return (problems,)
 
 
 @app.cell
 def where_the_model_is_wrong(page, problems, steps):
-    mfu = [{"MFU, full attention": float(step.mfu)} for step in steps.values()]
-    shown = [row | share for row, share in zip(parts.ranges(steps), mfu, strict=True)]
+    mfu = [float(step.mfu) for step in steps.values()]
+    shown = [
+        row | {"MFU, full attention": f"{share:.0%}"}
+        for row, share in zip(parts.ranges(steps), mfu, strict=True)
+    ]
     page.ending(
         problems,
         "MFU counts all scores, also the masked half that nobody computes: at long sequences it "
@@ -175,19 +175,6 @@ def where_the_model_is_wrong(page, problems, steps):
         "timed at other shapes than these chunks; no ring of ours has run on GPUs.",
         shown,
     )
-    return
-
-
-@app.cell
-def test_the_ring_across_nodes_needs_longer_chunks(across, hidden):
-    assert across > 4 * hidden.ideal
-    return
-
-
-@app.cell
-def test_mfu_passes_one_half_where_the_masked_half_is_counted(mfu):
-    assert max(row["MFU, full attention"] for row in mfu) > 0.5
-    return
 
 
 if __name__ == "__main__":
