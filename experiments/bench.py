@@ -177,15 +177,11 @@ def main(arguments: list[str] | None = None) -> None:
     save(results, args.out)
     print(f"{table(results)}\nresults: {args.out}")
     if not args.only:
-        _print_quality()
-
-
-def _print_quality() -> None:
-    """Counts of compiled steps, where the compiler for GPUs that are not here is installed."""
-    try:
-        program_quality.main()
-    except InputError as error:
-        print(f"no counts of steps compiled for GPUs: {error}")
+        # Counts of compiled steps, where the compiler for GPUs that are not here is installed.
+        try:
+            program_quality.main()
+        except InputError as error:
+            print(f"no counts of steps compiled for GPUs: {error}")
 
 
 def _steps(name: str, run: Run, baseline: Run, rounds: int) -> Ratio:

@@ -102,7 +102,6 @@ def compared(name: str) -> Row:
 
 
 def _price(name: str) -> sc.Prediction:
-    """Price a program of ours, or of the collection."""
     if name not in OURS:
         price: sc.Prediction = importlib.import_module(f"{PROGRAMS}.{name}").price()
         return price

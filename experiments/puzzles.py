@@ -33,8 +33,6 @@ from scaling.meshes.rules import divisors
 from scaling.meshes.shape import AXES
 from scaling.planning.space import meshes
 from scaling.program.versions import compiler_versions
-from scaling.run import Run
-from scaling.simulate.prediction import Prediction
 
 KEPT = ("query,key,value", "attention", "attention_out", "mlp_gate", "mlp_up")  # lists of `remat`
 NEAR = 1.05  # what a closed form misses by less may be reached by the compiled step
@@ -162,18 +160,14 @@ def tried(puzzle: Puzzle, settings: Settings, source: str) -> Tried | None:
         step = predict(place.run, place.cluster, source=source)
     except InputError:
         return None
-    return Tried(settings, _measured(step, place.run))
-
-
-def _measured(step: Prediction, run: Run) -> dict[str, float]:
     found = {}
     for name, measure in MEASURES.items():
         if name == "moved" and step.source == "analytic":
             continue
-        value = measure.of(step, run)
+        value = measure.of(step, place.run)
         if value is not None:
             found[name] = float(value)
-    return found | {"peak": float(step.memory.peak)}
+    return Tried(settings, found | {"peak": float(step.memory.peak)})
 
 
 def search(number: int, compiled: int) -> dict[str, Any]:

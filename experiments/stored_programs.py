@@ -142,7 +142,6 @@ def _remat() -> Iterator[Wanted]:
 
 
 def _large() -> Iterator[Wanted]:
-    """Large models on many nodes."""
     settings = {**SELECTIVE, "batch.global_batch": 512, "batch.microbatches": 1}
     for mesh in ("fsdp=512", "fsdp=64,tensor=8", "fsdp=128,tensor=4", "stage=4,fsdp=16,tensor=8"):
         staged = {"batch.microbatches": 8, **EACH} if "stage" in mesh else {}

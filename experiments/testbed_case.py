@@ -11,10 +11,8 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -90,18 +88,14 @@ def measure(point: Point, repeats: int) -> Point:
     program = compiled(measured, point.iterations)
     sharding = jax.NamedSharding(measured.mesh, over_all(measured.mesh))
     shape = (measured.mesh.size * measured.shapes[0][0],)
-    values = jax.make_array_from_callback(shape, sharding, _zeros(shape))
+    zeros = lambda index: np.zeros(len(range(*index[0].indices(shape[0]))), np.float32)
+    values = jax.make_array_from_callback(shape, sharding, zeros)
     seconds = []
     for _ in range(repeats + 1):
         start = time.perf_counter()
         jax.block_until_ready(program(values))
         seconds.append((time.perf_counter() - start) / point.iterations)
     return Point(**{**asdict(point), "seconds": tuple(seconds[1:])})
-
-
-def _zeros(shape: tuple[int]) -> Callable[[Any], np.ndarray]:
-    """A function that makes the zeros of each device's shard."""
-    return lambda index: np.zeros(len(range(*index[0].indices(shape[0]))), np.float32)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -99,7 +99,6 @@ def measured_calls(measured: Measured) -> tuple[MeasuredCall, ...]:
 
 
 def _rows(text: str, path: Path) -> Iterator[MeasuredCall]:
-    """The calls of one or several outputs of nccl-tests, one after another."""
     program, ranks, hosts = PROGRAM.search(path.name), 0, set[str]()
     for number, line in enumerate(text.splitlines(), 1):
         where = f"{path}, line {number}"

@@ -39,20 +39,16 @@ def _rate(level: NetworkLevel, cluster: Cluster) -> float | None:
     if region[middle - 1] != region[middle]:
         return None
     if level.grid is not None:
-        return _torus_rate(cluster, level.bandwidth)
+        assert cluster.torus is not None
+        shape = torus_shape(cluster)
+        even = [i for i, size in enumerate(shape) if size % 2 == 0]
+        if not even:
+            return None
+        longest = max(even, key=lambda i: shape[i])
+        closed = wraparound(cluster.torus, shape)[longest] and shape[longest] > 2
+        return math.prod(shape) / shape[longest] * (2 if closed else 1) * level.bandwidth
     first, last = (int(np.searchsorted(region, region[middle], side)) for side in SIDES)
     halves = (level.labels.pool[first:middle], level.labels.pool[middle:last])
     pools = min(1 + np.count_nonzero(np.diff(half)) for half in halves)
     share = (last - middle) / level.peers if level.peers else 1.0  # of links to each other chip
     return float(pools * level.bandwidth * share)
-
-
-def _torus_rate(cluster: Cluster, bandwidth: float) -> float | None:
-    assert cluster.torus is not None
-    shape = torus_shape(cluster)
-    even = [i for i, size in enumerate(shape) if size % 2 == 0]
-    if not even:
-        return None
-    longest = max(even, key=lambda i: shape[i])
-    closed = wraparound(cluster.torus, shape)[longest] and shape[longest] > 2
-    return math.prod(shape) / shape[longest] * (2 if closed else 1) * bandwidth

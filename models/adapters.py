@@ -136,7 +136,6 @@ def _without_adapters(params: Any, changed: Callable) -> Any:
 
 
 def _sum(w_L: jax.Array, adapter: Adapter, execution: Execution) -> jax.Array:
-    """Stacked matrices plus what their adapters change."""
     lora, e = execution.lora, experts_of(adapter.a.dims)
     i, o = _letters(adapter.a.dims[len(e) : -1]), _letters(adapter.b.dims[len(e) + 1 :])
     assert lora is not None

@@ -83,14 +83,6 @@ def contents(wheel: Path) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def rebuilt(sdist: Path, folder: Path) -> Path:
-    """Build a wheel from a source distribution alone."""
-    with tarfile.open(sdist) as archive:
-        archive.extractall(folder / "source", filter="data")
-    (source,) = (folder / "source").iterdir()
-    return build("wheel", folder / "again", source)
-
-
 @dataclass(frozen=True)
 class Environment:
     """A virtual environment, and an empty directory to work in."""
@@ -149,7 +141,11 @@ def main() -> None:
         wheel, sdist = build("wheel", folder / "wheel"), build("sdist", folder / "sdist")
         version = re.fullmatch(wheel_name, wheel.name)[1]  # type: ignore[index]
         text = notes(changelog, version)
-        if contents(rebuilt(sdist, folder)) != contents(wheel):
+        # Build a wheel from a source distribution alone.
+        with tarfile.open(sdist) as archive:
+            archive.extractall(folder / "source", filter="data")
+        (source,) = (folder / "source").iterdir()
+        if contents(build("wheel", folder / "again", source)) != contents(wheel):
             raise SystemExit(f"{sdist.name} builds another wheel than the checkout")
         print(f"Trying {wheel.name} in a fresh environment", file=sys.stderr)
         environment = new_environment(folder)

@@ -95,7 +95,13 @@ def table(results: Sequence[dict[str, Any]]) -> str:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run all turns; the results are written anew after each case."""
-    args = _parse(arguments)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--out", type=Path, required=True, help="folder of the results file")
+    parser.add_argument("--torch-python", type=Path, required=True, help="a Python that has torch")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of each side (3)")
+    parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--tiny", action="store_true", help="toys that run anywhere")
+    args = parser.parse_args(arguments)
     pythons = {"jax": sys.executable, "torch": str(args.torch_python)}
     now = datetime.now(UTC)
     path = args.out / f"pytorch-{now:%Y-%m-%d}.json"
@@ -126,16 +132,6 @@ def one_turn(python: str, side: str, case: Case) -> dict[str, Any]:
     if done.returncode != 0:
         return {"side": side, "error": done.stderr[-SAID:]}
     return json.loads(done.stdout.splitlines()[-1])
-
-
-def _parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--out", type=Path, required=True, help="folder of the results file")
-    parser.add_argument("--torch-python", type=Path, required=True, help="a Python that has torch")
-    parser.add_argument("--rounds", type=int, default=3, help="turns of each side (3)")
-    parser.add_argument("--only", default="", help="cases whose name contains this")
-    parser.add_argument("--tiny", action="store_true", help="toys that run anywhere")
-    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,12 @@ from scaling.run import Batch, Run
 
 def main(arguments: list[str] | None = None) -> None:
     """Train, time, print."""
-    args = _parse(arguments)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--model", required=True, help="a preset, or tiny-gpt")
+    parser.add_argument("--batch", type=int, required=True, help="sequences")
+    parser.add_argument("--sequence", type=int, required=True, help="tokens of each")
+    parser.add_argument("--remat", default="none", help="none, selective or full")
+    args = parser.parse_args(arguments)
     model = with_positions(
         TINY_GPT if args.model == "tiny-gpt" else preset(args.model), args.sequence
     )
@@ -46,15 +51,6 @@ def main(arguments: list[str] | None = None) -> None:
         "device": devices[0].device_kind,
     }
     json.dump(document, sys.stdout)
-
-
-def _parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--model", required=True, help="a preset, or tiny-gpt")
-    parser.add_argument("--batch", type=int, required=True, help="sequences")
-    parser.add_argument("--sequence", type=int, required=True, help="tokens of each")
-    parser.add_argument("--remat", default="none", help="none, selective or full")
-    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,11 @@ STEPS = {"cuda": 20, "cpu": 2}  # of a window
 
 def main(arguments: list[str] | None = None) -> None:
     """Train, time, print."""
-    args = _parse(arguments)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--model", required=True, help="a preset of GPT-2 or Llama shape")
+    parser.add_argument("--batch", type=int, required=True, help="sequences")
+    parser.add_argument("--sequence", type=int, required=True, help="tokens of each")
+    args = parser.parse_args(arguments)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high")
@@ -79,14 +83,6 @@ def training_step(
 def model_of(name: str, sequence: int) -> ModelConfig:
     """A preset, or the toy `tiny-gpt`."""
     return with_positions(TINY_GPT if name == "tiny-gpt" else preset(name), sequence)
-
-
-def _parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--model", required=True, help="a preset of GPT-2 or Llama shape")
-    parser.add_argument("--batch", type=int, required=True, help="sequences")
-    parser.add_argument("--sequence", type=int, required=True, help="tokens of each")
-    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

@@ -86,6 +86,13 @@ class Bench:
         while process.poll() is None and last_step(folder) < step:
             time.sleep(0.01)
 
+    def stopped(self, folder: Path, step: int, *words: object) -> None:
+        """Train up to a step, and stop by a signal."""
+        process = self.train(folder, *words)
+        self.at_step(process, folder, step)
+        process.terminate()
+        self.end(process)
+
     def finish(self, folder: Path) -> bool:
         """Go on to the end; True if all numbers are those of the undisturbed run."""
         done = self.run(*TRAIN, *OFTEN, "--run-dir", folder, "--resume")

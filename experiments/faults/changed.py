@@ -14,10 +14,7 @@ BATCH = ("--set", "batch.global_batch=4")  # another one than the recipe's
 def moved(bench: Bench) -> Outcome:
     """A folder moved, and copied, between a run and its `--resume`: all go on alike."""
     folder, away = bench.folder / "moved", bench.folder / "elsewhere" / "renamed"
-    process = bench.train(folder)
-    bench.at_step(process, folder, STEPS // 2)
-    process.terminate()
-    bench.end(process)
+    bench.stopped(folder, STEPS // 2)
     away.parent.mkdir()
     shutil.copytree(folder, bench.folder / "copied")
     shutil.move(folder, away)
@@ -51,10 +48,7 @@ def copies(bench: Bench) -> Outcome:
 def batch(bench: Bench) -> Outcome:
     """Another global batch with `--resume`: refused, and the run goes on as it was."""
     folder = bench.folder / "batch"
-    process = bench.train(folder)
-    bench.at_step(process, folder, STEPS // 2)
-    process.terminate()
-    bench.end(process)
+    bench.stopped(folder, STEPS // 2)
     done = bench.run(*TRAIN, *BATCH, "--run-dir", folder, "--resume")
     good = refused(done, 2, "global_batch 8, this run has 4") and bench.finish(folder)
     return Outcome("another global batch", 1, int(good), "nothing: refused")

@@ -29,10 +29,7 @@ from scaling.training.run_folder.steps import saved_steps, step_path
 def foreign(bench: Bench) -> Outcome:
     """Folders of the user's among the checkpoints, and links in place of the run's files."""
     folder, target = bench.folder / "foreign", bench.folder / "precious.json"
-    process = bench.train(folder)
-    bench.at_step(process, folder, STEPS // 3)
-    process.terminate()
-    bench.end(process)
+    bench.stopped(folder, STEPS // 3)
     checkpoints = folder / "checkpoints"
     kept = ["step_notes", "step_00000001_before_surgery", "step_00000001", "copy"]
     for name in kept:
@@ -111,10 +108,7 @@ def damage(bench: Bench) -> Outcome:
 def newest(bench: Bench) -> Outcome:
     """The newest checkpoint damaged: the one before it is used, and the numbers are the same."""
     folder = bench.folder / "newest"
-    process = bench.train(folder)
-    bench.at_step(process, folder, STEPS // 2)
-    process.terminate()
-    bench.end(process)
+    bench.stopped(folder, STEPS // 2)
     last = step_path(folder / "checkpoints", max(saved_steps(folder / "checkpoints")))
     large = max((p for p in last.rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
     large.write_bytes(large.read_bytes()[:-1])
@@ -129,10 +123,7 @@ def metrics(bench: Bench) -> Outcome:
     good = 0
     for name in ("torn", "gone", "rubbish"):
         folder = bench.folder / f"metrics-{name}"
-        process = bench.train(folder)
-        bench.at_step(process, folder, STEPS // 2)
-        process.terminate()
-        bench.end(process)
+        bench.stopped(folder, STEPS // 2)
         path = folder / "metrics.jsonl"
         text = path.read_bytes()
         middle = text.index(b"\n", len(text) // 2)

@@ -84,7 +84,6 @@ def counts(bench: Bench) -> Outcome:
 
 
 def _stopped(bench: Bench, processes: list, folder: Path, step: int) -> None:
-    """Stop a job by a signal after a step."""
     bench.at_step(processes[0], folder, step)
     for process in processes:
         process.terminate()

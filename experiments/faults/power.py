@@ -99,13 +99,11 @@ def _within_a_save(bench: Bench) -> bool:
 
 
 def _saved(process: subprocess.Popen[str]) -> int:
-    """The step of the next line of `saves`."""
     assert process.stdout is not None
     return int(process.stdout.readline().split()[1])
 
 
 def _restored(disk: Disk, process: subprocess.Popen[str]) -> int:
-    """The step that is restored after the cut."""
     process.kill()
     process.communicate()
     disk.unmount()

@@ -114,7 +114,6 @@ def _front_ends(what: str) -> list[ScatterPoint]:
 
 
 def _all(found: Mapping[str, list[tuple[float, float]]]) -> list[ScatterPoint]:
-    """The points of all kinds, in the order of their names."""
     return [point for name, pairs in sorted(found.items()) for point in points(name, pairs)]
 
 

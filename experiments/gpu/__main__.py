@@ -95,7 +95,9 @@ def run_stage(stage: Stage, folder: Path, left: float, torch_python: str = "") -
         command += ["--folder", str(folder), "--result", str(result), "--raw", str(raw)]
         command += ["--torch-python", torch_python] if torch_python else []
         with (raw / LOG).open("w", encoding="utf-8") as log:
-            status = _status(command, _environment(stage), log, limit)
+            # A chip that is absent is compiled for where jax sees no other.
+            environment = os.environ | ({"JAX_PLATFORMS": "cpu"} if stage.kind == "absent" else {})
+            status = _status(command, environment, log, limit)
         if status is None:
             found = {"status": "interrupted" if limit == left else "timed out"}
             found["error"] = f"ended after {limit:.0f} s"
@@ -122,11 +124,6 @@ def _status(command: list[str], env: dict[str, str], log: IO[str], limit: float)
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-
-
-def _environment(stage: Stage) -> dict[str, str]:
-    """That of this process; a chip that is absent is compiled for where jax sees no other."""
-    return os.environ | ({"JAX_PLATFORMS": "cpu"} if stage.kind == "absent" else {})
 
 
 def _last(said: str) -> str:

@@ -13,7 +13,6 @@ cuDNN, which JAX calls, and those of serving engines.
 `ship_kernels`, which has to run next, replaces it where rows of the tables have no library's name.
 """
 
-import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -23,7 +22,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from experiments.published.kernel_tables import US, Rows, read, tables
-from experiments.published.tables import write_table
+from experiments.published.tables import evidence_of, print_or_write, short
 from scaling.meshes import catalog
 from scaling.meshes.accelerator import Accelerator
 from scaling.profiles.io import profile_of
@@ -73,6 +72,7 @@ SERVING = (*TRAINING, "memory")  # whose calls also write a KV cache, before or 
 DECODE = ("overhead", "start", "memory", "combine")
 ROBUST = 0.1  # relative error from which on a row weighs less (soft L1)
 LITTLE = 4e6  # bytes whose time does not count beside that of a call, wherever they lie
+DIGITS = 4  # of a figure
 INSIDE = 0.9  # share of left-out rows that a range has to hold
 
 
@@ -176,19 +176,16 @@ def fitted(own: Sequence[Case], base: AttentionFit, free: Sequence[str]) -> Atte
     low, first, high = np.log([BOUNDS[name] for name in free]).T
 
     def at(x: np.ndarray) -> AttentionFit:
-        return changed(base, dict(zip(free, map(float, np.exp(x)), strict=True)))
+        figures: dict[str, Any] = dict(zip(free, map(float, np.exp(x)), strict=True))
+        return replace(base, **figures)
 
     def loss(x: np.ndarray) -> np.ndarray:
         off = np.concatenate([case.errors(at(x)) for case in own]) / ROBUST
         return weights * np.sqrt(2 * (np.sqrt(1 + off**2) - 1))
 
     found = at(least_squares(loss, first, diff_step=1e-4, bounds=(low, high)).x)
-    return changed(found, {name: short(getattr(found, name)) for name in free})
-
-
-def changed(fit: AttentionFit, figures: Mapping[str, Any]) -> AttentionFit:
-    """The fit with other figures."""
-    return replace(fit, **figures)
+    rounded: dict[str, Any] = {name: short(getattr(found, name), DIGITS) for name in free}
+    return replace(found, **rounded)
 
 
 def scored(
@@ -211,31 +208,21 @@ def scored(
         left += [case.errors(there or fit) for case in own if case.software == name]
     errors = np.abs(np.concatenate(left))
     chip = own[0].like
-    evidence = Evidence(
-        source=f"{SOURCES[chip]}; {', '.join(names)}; experiments/published/fit_attention.py",
-        date=DATE,
-        grade="calibrated",
-        samples=len(off),
-        median_error=short(np.median(off)),
-        mean_error=short(off.mean()),
-        max_error=short(off.max()),
-        held_out_error=short(np.expm1(errors).mean()),
-        error_p90=short(np.expm1(np.quantile(errors, INSIDE))),
-    )
+    source = f"{SOURCES[chip]}; {', '.join(names)}; experiments/published/fit_attention.py"
+    p90 = np.expm1(np.quantile(errors, INSIDE))
+    held_out = np.expm1(errors)
+    evidence = evidence_of(source, DATE, off, held_out, digits=DIGITS, error_p90=p90)
     return replace(fit, evidence=evidence, best=max(map(_fastest, own)))
 
 
 def _fastest(case: Case) -> float:
     """The largest share of the peak that its computed scores reached."""
     peak = peak_rate(_chip(case.chip)[0], case.dtype)
-    return short(np.max(case.kernel.flops * case.kernel.visible / case.seconds) / peak)
+    share = np.max(case.kernel.flops * case.kernel.visible / case.seconds) / peak
+    return short(share, DIGITS)
 
 
-def short(value: float) -> float:
-    """Four digits of it."""
-    return float(f"{value:.4g}")
-
-
+@cache
 def fits() -> dict[str, list[AttentionFit]]:
     """The fits of every chip with rows, and of those whose middle is assumed."""
     form = AttentionFit("forward", 0.6, Evidence("", DATE, "calibrated"), executed=0.0)
@@ -274,7 +261,7 @@ def fits() -> dict[str, list[AttentionFit]]:
     # call is between both
     unnamed = scored(own, form, TRAINING, forward["b200-sxm"])
     call = np.sqrt(unnamed.overhead * forward["b200-sxm"].overhead)
-    unnamed = replace(unnamed, overhead=short(call))
+    unnamed = replace(unnamed, overhead=short(call, DIGITS))
     both = [*own, *chosen("b200-sxm", "forward")]
     middle = scored(both, forward["b200-sxm"], SERVING)
     back = replace(form, direction="backward")
@@ -307,11 +294,11 @@ def _assumed(words: str, fit: AttentionFit) -> AttentionFit:
     return replace(fit, evidence=Evidence(source, e.date, "datasheet", error_p90=e.error_p90))
 
 
-def report(found: Mapping[str, Sequence[AttentionFit]]) -> list[str]:
+def report() -> list[str]:
     """A line per fit."""
     head = ("chip", "direction", "format", "library", "call", "products", "softmax", "start")
     rows: list[tuple[str, ...]] = [(*head, "memory", "combine", "n", "median", "p90 left out")]
-    for chip, own in found.items():
+    for chip, own in fits().items():
         for fit in own:
             e = fit.evidence
             said = [f"{x:.1%}" if x is not None else "-" for x in (e.median_error, e.error_p90)]
@@ -324,16 +311,5 @@ def report(found: Mapping[str, Sequence[AttentionFit]]) -> list[str]:
     return list(columns(rows, left=(0, 1, 2, 3)))
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Print the fits; with --write, put them into the shipped figures."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.published.fit_attention")
-    parser.add_argument("--write", action="store_true", help="write scaling/profiles/data")
-    write = parser.parse_args(arguments).write
-    found = fits()
-    print("\n".join(report(found)))
-    if write:
-        write_table("attention", found)
-
-
 if __name__ == "__main__":
-    main()
+    print_or_write("attention", report, fits)

@@ -22,7 +22,6 @@ and the least `fill` of a wave of tiles, one for all chips. They come from softw
 Half of tokamax's shapes, by hash, give the held-out error. Layers of other chips are not fitted.
 """
 
-import argparse
 import csv
 import hashlib
 from collections.abc import Mapping
@@ -35,7 +34,7 @@ from scipy.optimize import least_squares
 
 from experiments.published.experts_layers import FEW_ROWS, groups, layer_seconds, rows_of_each
 from experiments.published.kernel_tables import read
-from experiments.published.tables import evidence_of, p90, short, write_table
+from experiments.published.tables import evidence_of, mean_of, p90, print_or_write, short
 from scaling.meshes import catalog
 from scaling.profiles.io import profile_of
 from scaling.profiles.profile import Evidence, GroupedFit, Profile
@@ -151,7 +150,7 @@ def fitted(chip: str, fill: float | None = None, half: bool = False) -> tuple[Gr
 
 def fill_of_all() -> float:
     """The least fill of a wave: the geometric mean of the chips with tokamax's records."""
-    return short(float(np.exp(np.mean([np.log(fitted(chip)[0].fill) for chip in RECORDED]))))
+    return short(mean_of(fitted(chip)[0].fill for chip in RECORDED))
 
 
 def off(chip: str, fit: GroupedFit, idle: float) -> np.ndarray:
@@ -215,9 +214,8 @@ def by_records(chip: str, lent: float) -> GroupedFit:
 def left_out(chip: str) -> tuple[GroupedFit, float]:
     """The figures of a chip without its records: geometric means of the others'."""
     others = [fitted(one)[0] for one in (*RECORDED, TRAINED) if one != chip]
-    share = float(np.exp(np.mean([np.log(fit.share) for fit in others])))
-    fills = [np.log(fitted(one)[0].fill) for one in RECORDED if one != chip]
-    fill = float(np.exp(np.mean(fills)))
+    share = mean_of(fit.share for fit in others)
+    fill = mean_of(fitted(one)[0].fill for one in RECORDED if one != chip)
     return GroupedFit(share, fill, NOTHING), fitted(chip, fill)[1]
 
 
@@ -250,15 +248,5 @@ def report() -> list[str]:
     return list(columns(rows, left=(0, 1)))
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Print the fits; with --write, put them into the shipped table."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.published.fit_grouped")
-    parser.add_argument("--write", action="store_true", help="write scaling/profiles/data")
-    write = parser.parse_args(arguments).write
-    print("\n".join(report()))
-    if write:
-        write_table("grouped", {chip: [fit] for chip, fit in fits().items()})
-
-
 if __name__ == "__main__":
-    main()
+    print_or_write("grouped", report, lambda: {chip: [fit] for chip, fit in fits().items()})

@@ -19,10 +19,9 @@ the worse of what is left: of a chip's own rows, and of its readers and the stre
 kernels of the same memory.
 """
 
-import argparse
 import hashlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -30,7 +29,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from experiments.published.kernel_tables import read
-from experiments.published.tables import evidence_of, p90, short, write_table
+from experiments.published.tables import evidence_of, mean_of, p90, print_or_write, short
 from scaling.meshes import catalog
 from scaling.meshes.accelerator import Accelerator
 from scaling.profiles.io import profile_of
@@ -147,7 +146,7 @@ def off(chip: str, fit: MemoryFit) -> np.ndarray:
 def left_out(chip: str) -> MemoryFit:
     """The figures of a chip without its casts: geometric means of the others'."""
     others = [searched(other) for other in casts() if other != chip]
-    mean = lambda name: _mean([getattr(fit, name) for fit in others])
+    mean = lambda name: mean_of(getattr(fit, name) for fit in others)
     return MemoryFit(mean("efficiency"), NOTHING, mean("overhead"), l2=mean("l2"))
 
 
@@ -161,7 +160,7 @@ def shares(chip: str) -> np.ndarray:
 def fits() -> dict[str, MemoryFit]:
     """The fit of each chip with casts or readers, with its errors as evidence."""
     lent, late = _left_out_errors()
-    of_readers = _mean([searched(chip).efficiency / _fastest(chip) for chip in casts()])
+    of_readers = mean_of(searched(chip).efficiency / _fastest(chip) for chip in casts())
     found = {}
     for chip in sorted({*casts(), *readers()}):
         if chip in casts():
@@ -194,10 +193,6 @@ def _left_out_errors() -> tuple[float, float]:
 
 def _fastest(chip: str) -> float:
     return max(readers()[chip].values())
-
-
-def _mean(values: Sequence[float]) -> float:
-    return float(np.exp(np.mean(np.log(values))))
 
 
 def report() -> list[str]:
@@ -237,15 +232,5 @@ def _median(errors: np.ndarray) -> float:
     return float(np.median(np.abs(errors)))
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Print the fits; with --write, put them into the shipped table."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.published.fit_memory")
-    parser.add_argument("--write", action="store_true", help="write scaling/profiles/data")
-    write = parser.parse_args(arguments).write
-    print("\n".join(report()))
-    if write:
-        write_table("memory", {chip: [fit] for chip, fit in fits().items()})
-
-
 if __name__ == "__main__":
-    main()
+    print_or_write("memory", report, lambda: {chip: [fit] for chip, fit in fits().items()})

@@ -16,7 +16,6 @@ left out of the search. Errors are of half of the shapes, by hash, priced by a f
 half. `best` is the fastest product of all sources. `ship_kernels` writes the ranges afterwards.
 """
 
-import argparse
 import csv
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -29,7 +28,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from experiments.published.kernel_tables import CASTS, read
-from experiments.published.tables import write_table
+from experiments.published.tables import evidence_of, print_or_write, short
 from scaling.meshes import catalog
 from scaling.models.accounting.matrices import NUMBER_BYTES
 from scaling.profiles.profile import Evidence, MatmulFit
@@ -41,6 +40,7 @@ from scaling.simulate.kernels import kernel_time
 XLA = Path(__file__).parent / "matmul.csv"
 TABLE = "ai-dynamo/aiconfigurator@095f58a5, TensorRT-LLM"
 PCIE = "MooreThreads/SimuMax@4dcaae51, A100 PCIe"
+SCRIPT = "experiments/published/fit_products.py"
 SEARCH = "stas00/ml-engineering, compute/accelerator/README.md, commit 744d01e (mamf-finder.py)"
 # TFLOP/s of the fastest product of a search on each chip, by one person
 SEARCHED: Mapping[tuple[str, str], float] = {
@@ -58,6 +58,7 @@ RECIPES = {"bfloat16": "bf16", "bf16": "bf16", "fp8": "fp8", "nvfp4": "fp4"}
 LONG, SIDE = 3e-3, 1024  # s, of a product that power holds; least side
 SHORT = 1e-3  # s, of one that it does not
 FEW_ROWS, CACHES, FEWEST = 32, 3, 5  # of products that measure the stream
+DIGITS = 4  # of a figure
 ROBUST = 0.1  # relative error from which on a shape weighs less (soft L1)
 SEARCHES: tuple[str, ...] = ("efficiency", "overhead", "fill", "load")
 STARTS = (  # kernels that fill their pipelines behind others, and that do not
@@ -196,33 +197,18 @@ def fitted(
     final = replace(searched(shapes, base, own), sustained=sustained(shapes))
     off = np.abs(log_errors(shapes.part(~shapes.is_first), half))
     peak = catalog.accelerator(shapes.chip).peak(shapes.dtype)
-    evidence = _evidence(shapes, np.abs(np.expm1(log_errors(shapes, final))), np.expm1(off))
+    errors = np.expm1(log_errors(shapes, final))
+    table = PCIE if shapes.chip == "a100-pcie-80g" else TABLE
+    source = f"{table}: {len(errors)} products in {shapes.dtype}; {SCRIPT}"
+    evidence = evidence_of(source, "2026-11", errors, np.expm1(off), digits=DIGITS)
     fastest = SEARCHED.get((shapes.chip, shapes.dtype), 0.0) * 1e12 / peak
     best = min(max(fastest, float(shapes.rate.max())), 1.0)
     return _rounded(replace(final, best=best, evidence=evidence))
 
 
-def _evidence(shapes: Shapes, off: np.ndarray, held_out: np.ndarray) -> Evidence:
-    source = PCIE if shapes.chip == "a100-pcie-80g" else TABLE
-    return Evidence(
-        f"{source}: {len(off)} products in {shapes.dtype}; experiments/published/fit_products.py",
-        date="2026-11",
-        grade="calibrated",
-        samples=len(off),
-        median_error=_short(np.median(off)),
-        mean_error=_short(off.mean()),
-        max_error=_short(off.max()),
-        held_out_error=_short(held_out.mean()),
-    )
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.4g}")
-
-
 def _rounded(fit: MatmulFit) -> MatmulFit:
     names = ("efficiency", "overhead", "fill", "load", "stream", "sustained", "best")
-    values: dict[str, Any] = {name: _short(getattr(fit, name)) for name in names}
+    values: dict[str, Any] = {name: short(getattr(fit, name), DIGITS) for name in names}
     return replace(fit, **values)
 
 
@@ -257,16 +243,8 @@ def tensor_float(chip: str, like: MatmulFit) -> MatmulFit:
         f"XLA's table (wheel jax-cuda12-plugin 0.10.2), {len(off)} products in tf32 without "
         f"{call * 1e6:.1f} us of a call outside a CUDA graph; the rest as in bf16"
     )
-    evidence = Evidence(
-        source,
-        "2026-11",
-        "calibrated",
-        len(off),
-        _short(np.median(off)),
-        _short(off.mean()),
-        _short(off.max()),
-        error_p90=_short(np.expm1(np.quantile(np.abs(errors), 0.9))),
-    )
+    p90 = np.expm1(np.quantile(np.abs(errors), 0.9))
+    evidence = evidence_of(source, "2026-11", off, digits=DIGITS, error_p90=p90)
     best = float(tables()[chip, "xla tf32"].rate.max())
     limit = min(like.sustained * fit.efficiency / like.efficiency, 1.0)
     final = replace(
@@ -350,15 +328,5 @@ def report() -> Iterator[str]:
                 )
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Print the fits; with --write, put them into the shipped table."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.published.fit_products")
-    parser.add_argument("--write", action="store_true", help="write scaling/profiles/data")
-    write = parser.parse_args(arguments).write
-    print("\n".join(report()))
-    if write:
-        write_table("products", fits())
-
-
 if __name__ == "__main__":
-    main()
+    print_or_write("products", report, fits)

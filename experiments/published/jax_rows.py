@@ -67,7 +67,7 @@ def run_of(row: Row) -> dict:
         "n_heads": heads,
         "n_kv_heads": first("kv_heads") if row["kv_heads"] else heads,
         "head_dim": int(row["head_dim"]),
-        "d_ff": _width(row["d_ff"]),
+        "d_ff": int(row["d_ff"].split()[-1]),
         "mlp": "swiglu",
         "norm": "rmsnorm",
         "positions": "rope",
@@ -82,6 +82,7 @@ def run_of(row: Row) -> dict:
             "capacity_factor": 1.0,
         }
     remat = "none" if row["remat"].startswith("none") else "full"
+    used = {"overrides": {"gpus_per_node": gpus}} if gpus < each else {}
     return {
         "name": row["id"],
         "model": model,
@@ -93,12 +94,8 @@ def run_of(row: Row) -> dict:
         "mesh": {"data": replicas, "fsdp": gpus // replicas},
         "optimizer": "muon" if experts else "adamw",
         "remat": remat,
-        "cluster": {"name": cluster, "nodes": -(-gpus // each), **_used(gpus, each)},
+        "cluster": {"name": cluster, "nodes": -(-gpus // each), **used},
     }
-
-
-def _used(gpus: int, each: int) -> dict:
-    return {"overrides": {"gpus_per_node": gpus}} if gpus < each else {}
 
 
 def _axes(mesh: str) -> dict[str, int]:
@@ -107,10 +104,6 @@ def _axes(mesh: str) -> dict[str, int]:
     if not all(name in DATA_AXES and size.isdigit() for name, _, size in parts):
         return {}
     return {name: int(size) for name, _, size in parts}
-
-
-def _width(text: str) -> int:
-    return int(text.split()[-1])
 
 
 def seconds_of(text: str) -> float | None:

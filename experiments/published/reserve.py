@@ -30,7 +30,7 @@ from scipy.stats import norm
 
 from experiments.published.fit_software import FITS, MANY, SIZES, SWEPT, known_fits, priced
 from experiments.published.sweeps import playbook
-from experiments.published.training import FOLDER, Measured, Part, measured_runs, part_of
+from experiments.published.training import FOLDER, Part, measured_runs, part_of
 from scaling.analytic.program import analytic_program
 from scaling.report.formatting import columns
 from scaling.run import read_run
@@ -164,7 +164,10 @@ def deepspeed() -> tuple[float, dict[Part, list[float]], dict[Part, list[float]]
     """The fitted factor, errors of bytes in use by part, and those of the peak alone."""
     shares: dict[Part, list[tuple[float, float, float]]] = defaultdict(list)
     for row in (row for row in measured_runs() if row.memory_kind == "nvidia-smi"):
-        shares[part_of(row)].append(_figures(row))
+        # Bytes that nvidia-smi showed, those outside the allocator, and the predicted peak.
+        step = priced(row)
+        apart = CONTEXT + float(nccl_buffers(step.program, DEEPSPEED))
+        shares[part_of(row)].append((row.memory or 0.0, apart, float(step.memory.peak)))
     factor = median((shown - apart) / peak for shown, apart, peak in shares["fit"])
     errors = {
         part: [(factor * peak + apart) / shown - 1 for shown, apart, peak in rows]
@@ -175,13 +178,6 @@ def deepspeed() -> tuple[float, dict[Part, list[float]], dict[Part, list[float]]
         errors,
         {part: [peak / shown - 1 for shown, _, peak in rows] for part, rows in shares.items()},
     )
-
-
-def _figures(row: Measured) -> tuple[float, float, float]:
-    """Bytes that nvidia-smi showed, those outside the allocator, and the predicted peak."""
-    step = priced(row)
-    apart = CONTEXT + float(nccl_buffers(step.program, DEEPSPEED))
-    return row.memory or 0.0, apart, float(step.memory.peak)
 
 
 def report() -> Iterator[str]:

@@ -31,12 +31,14 @@ from experiments.published.kernel_ranges import (
 )
 from experiments.published.kernel_scores import Score, points, scores
 from experiments.published.score_kernels import size
+from experiments.published.tables import short
 from scaling.meshes import catalog
 from scaling.profiles.profile import ANY
 from scaling.profiles.shipped import DATA
 from scaling.questions.constants import LeftOut
 
 TABLES = ("products", "attention")
+DIGITS = 4  # of a figure
 LEAST = 0.02  # half range of a fit
 
 
@@ -65,11 +67,23 @@ def ship_ranges(table: str, found: Sequence[Score]) -> None:
         own = alike([points(s) for s in every], key)
         if sum(len(p.error) for p in own) >= FEWEST:
             pair = half_ranges(own, max(other_node(row), *_other_recipe(map(points, every))))
-            evidence |= dict(zip(("error_p90", "latency_p90"), map(_short, pair), strict=True))
+            evidence |= dict(
+                zip(
+                    ("error_p90", "latency_p90"),
+                    (short(half, DIGITS) for half in pair),
+                    strict=True,
+                )
+            )
         near = [p for p in lent if is_near(p.chip, row["chip"])]
         least = _other_recipe(p for p in near if fit_of(p.kind) == key)
         pair = half_ranges(alike(near, key, chips=2), max(LEAST, *least))
-        evidence |= dict(zip(("lent_p90", "lent_latency_p90"), map(_short, pair), strict=True))
+        evidence |= dict(
+            zip(
+                ("lent_p90", "lent_latency_p90"),
+                (short(half, DIGITS) for half in pair),
+                strict=True,
+            )
+        )
     (DATA / f"{table}.json").write_text(json.dumps(rows, indent=1) + "\n", "utf-8")
 
 
@@ -102,18 +116,14 @@ def ship_left_out(found: Sequence[Score]) -> None:
             kind,
             chip,
             sum(len(s.error) for s in same),
-            _short(float(np.median([size(s.left_out) for s in same]))),
-            _short(float(np.median(np.concatenate([s.left_out for s in same])))),
-            _short(float(np.mean(np.concatenate([s.left_inside for s in same])))),
+            short(float(np.median([size(s.left_out) for s in same])), DIGITS),
+            short(float(np.median(np.concatenate([s.left_out for s in same]))), DIGITS),
+            short(float(np.mean(np.concatenate([s.left_inside for s in same]))), DIGITS),
         )
         for (kind, chip), same in own.items()
     ]
     text = ",\n".join(" " + json.dumps(asdict(row)) for row in rows)
     (DATA / "left_out.json").write_text(f"[\n{text}\n]\n", "utf-8")
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.4g}")
 
 
 def main() -> None:

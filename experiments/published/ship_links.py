@@ -6,12 +6,13 @@ python -m experiments.published.ship_links     writes scaling/profiles/data/link
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from experiments.published.left_out import known_figures
 from experiments.published.ranges import left_out_points, link_document
+from experiments.published.tables import stated
 from scaling.profiles.io import LinkFile
 from scaling.profiles.profile import LinkFit
 
@@ -32,17 +33,10 @@ def rows(fits: Iterable[LinkFit]) -> list[dict[str, Any]]:
     """Rows of the file, each with the kinds that have nothing else of their own."""
     merged: dict[str, dict[str, Any]] = {}
     for fit in fits:
-        row = {"kind": [], **_stated(fit)}
-        row["evidence"] = _stated(fit.evidence)
+        row = {"kind": [], **stated(fit)}
         same = json.dumps(row | {"kind": []}, default=asdict)
         merged.setdefault(same, row | {"kind": []})["kind"].append(fit.kind)
     return list(merged.values())
-
-
-def _stated(item: Any) -> dict[str, Any]:
-    """The fields of a dataclass that are not its defaults."""
-    values = ((f, getattr(item, f.name)) for f in fields(item))
-    return {f.name: value for f, value in values if value != f.default}
 
 
 def main() -> None:

@@ -44,13 +44,6 @@ def held_out() -> list[Scored]:
     return _scores(rows)
 
 
-def sources_left_out() -> list[Scored]:
-    """At most `MOST` rows of each source, with constants that were fitted without it."""
-    fits = json.loads(FITS.read_text(encoding="utf-8"))
-    constants = lambda row: fits[software_of(row)]["without"][row.source]
-    return _scores(sample(published()), constants)
-
-
 def scatter_points(scores: Iterable[Scored]) -> list[ScatterPoint]:
     """The priced rows, by source."""
     return [
@@ -86,7 +79,10 @@ def _told(found: Prediction | Exception, run: Run) -> Prediction:
 
 def report(left: list[Scored]) -> Iterator[str]:
     """All tables as lines; `left` is of `held_out`."""
-    without = sources_left_out()
+    # At most `MOST` rows of each source, with constants that were fitted without it.
+    fits = json.loads(FITS.read_text(encoding="utf-8"))
+    constants = lambda row: fits[software_of(row)]["without"][row.source]
+    without = _scores(sample(published()), constants)
     left_cells = (0,)
     yield "## Training steps that no constant was fitted on"
     yield from _block(table(left), left_cells)

@@ -160,20 +160,16 @@ def read_matrix(text: str) -> Matrix:
         if len(cells) < len(devices):
             raise InputError(f"line {number}: {name} has {len(cells)} entries, not {len(devices)}")
         for device, entry in zip(devices, cells, strict=False):
-            _check_entry(number, name, device, entry)
+            is_link = _NVLINKS.fullmatch(entry) and _GPU.fullmatch(name) and _GPU.fullmatch(device)
+            if not is_link and entry not in ENTRIES:
+                raise InputError(
+                    f"line {number}: unknown entry {entry!r} between {name} and {device}; "
+                    f"known: {', '.join(ENTRIES)}, and NV# between GPUs"
+                )
+            if (entry == SELF) != (name == device):
+                raise InputError(f"line {number}: {entry} cannot stand between {name} and {device}")
         rows[name] = cells
     return _matrix(devices, [name for name in names if name in AFFINITIES], rows)
-
-
-def _check_entry(number: int, row: str, column: str, entry: str) -> None:
-    is_link = _NVLINKS.fullmatch(entry) and _GPU.fullmatch(row) and _GPU.fullmatch(column)
-    if not is_link and entry not in ENTRIES:
-        raise InputError(
-            f"line {number}: unknown entry {entry!r} between {row} and {column}; "
-            f"known: {', '.join(ENTRIES)}, and NV# between GPUs"
-        )
-    if (entry == SELF) != (row == column):
-        raise InputError(f"line {number}: {entry} cannot stand between {row} and {column}")
 
 
 def _matrix(devices: list[str], affinities: list[str], rows: Mapping[str, list[str]]) -> Matrix:

@@ -250,18 +250,14 @@ def mean_context(config: ModelConfig, seq: Number, windows: bool = True) -> Numb
     one. Without `windows` those that attention computes and masks count too."""
     reaches = layer_reaches(config)
     if not windows:
-        reaches = _without_windows(reaches)
+        counts = Counter[Reach]()
+        for reach, layers in reaches.items():
+            counts[replace(reach, window=None)] += layers
+        reaches = dict(counts)
     if len(reaches) == 1:
         return next(iter(reaches)).context(seq)
     total = sum(layers * reach.context(seq) for reach, layers in reaches.items())
     return total / config.n_layers if np.any(total % config.n_layers) else total // config.n_layers
-
-
-def _without_windows(reaches: dict[Reach, int]) -> dict[Reach, int]:
-    counts = Counter[Reach]()
-    for reach, layers in reaches.items():
-        counts[replace(reach, window=None)] += layers
-    return dict(counts)
 
 
 @dataclass(frozen=True)

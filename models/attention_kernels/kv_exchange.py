@@ -116,13 +116,11 @@ class KvExchange:
         return functools.reduce(jnp.add, sums)
 
     def _permute(self, x: jax.Array, hops: int) -> jax.Array:
-        """Every device's `x` sent `hops` devices along the ring."""
         pairs = [(i, (i + hops) % self.devices) for i in range(self.devices)]
         return jax.lax.ppermute(x, CONTEXT, pairs)
 
 
 def _message(kv: KeysValues) -> jax.Array:
-    """Keys and values as one list of elements."""
     return jnp.concatenate([x.ravel() for x in kv])
 
 

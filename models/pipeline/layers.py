@@ -126,5 +126,4 @@ def unstack_stages(x_LP: jax.Array) -> jax.Array:
 
 
 def _stream_spec(execution: Execution, *leading: str | None) -> P:
-    """The residual stream's spec under leading dimensions sharded over these mesh axes."""
     return P(*leading, *execution.spec("stream", "residual", None).partitions)

@@ -245,7 +245,6 @@ def _of_others(step: StepSizes) -> Iterator[Buffer]:
 
 
 def _logits(step: StepSizes) -> Number:
-    """Logits of one chunk of a microbatch on a device."""
     return step.head_tokens / step.loss_chunks * step.head_rows
 
 

@@ -51,7 +51,15 @@ def analytic_program(
         InputError: a software that is not described, fewer sequences than shards, frozen
             parameters.
     """
-    _check_trained(run)
+    train = run.train
+    key = "freeze" if train.freeze else "trainable" if train.trainable else ""
+    experts = of_experts(train.lora, run.model)
+    if key or experts or (train.lora and run.software != OURS):
+        raise InputError(
+            f"train.{key or 'lora'}: the closed form has no frozen parameters but those of the "
+            "trainer's own adapters, of experts none; such a step is priced as it is compiled, by "
+            "--source compiled"
+        )
     flash = flash_rate(run, HOPPER) if flash is None else flash
     step = step_sizes(run, shape, grid, traits, flash, node, grouped)
     _check(step)
@@ -85,19 +93,6 @@ def closed_form(run: Run, shape: AnyMesh, cluster: Cluster, grid: Grid | None = 
         node=cluster.devices_per_node,
         grouped=is_absent and (capability or 0.0) >= AMPERE,
     )
-
-
-def _check_trained(run: Run) -> None:
-    """Raise InputError for a run that trains some parameters but not its adapters alone."""
-    train = run.train
-    key = "freeze" if train.freeze else "trainable" if train.trainable else ""
-    experts = of_experts(train.lora, run.model)
-    if key or experts or (train.lora and run.software != OURS):
-        raise InputError(
-            f"train.{key or 'lora'}: the closed form has no frozen parameters but those of the "
-            "trainer's own adapters, of experts none; such a step is priced as it is compiled, by "
-            "--source compiled"
-        )
 
 
 def _check(step: StepSizes) -> None:

@@ -152,11 +152,12 @@ def _of_layers(step: StepSizes) -> Iterator[Weights]:
     for moe, layers in step.layer_kinds:
         passes = step.passes(layers)
         for (what, part), number in _elements(step, moe).items():
+            itemsize = FLOAT32 if what == ROUTER and step.is_own_trainer else step.itemsize
             yield Weights(
                 what,
                 part,
                 number,
-                _itemsize(step, what),
+                itemsize,
                 step.stored(layers),
                 passes,
                 passes,
@@ -194,10 +195,6 @@ def _elements(step: StepSizes, moe: bool) -> dict[tuple[str, str], Number]:
     return elements
 
 
-def _itemsize(step: StepSizes, what: str) -> int:
-    return FLOAT32 if what == ROUTER and step.is_own_trainer else step.itemsize
-
-
 def part_of(stack: Stack) -> str:
     """The part of a layer whose weights are due together."""
     is_mlp = stack.name.endswith(("gate", "up", "down", "router"))
@@ -205,7 +202,6 @@ def part_of(stack: Stack) -> str:
 
 
 def _of_tables(step: StepSizes) -> Iterator[Weights]:
-    """Token table and head, and the position table."""
     config, own_trainer = step.config, step.is_own_trainer
     M, runs = step.microbatches, step.embeddings
     positions = config.max_positions * config.d_model if config.positions == "learned" else 0

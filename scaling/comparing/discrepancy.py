@@ -79,7 +79,12 @@ def cause_of(found: Discrepancy, calls: Calls, run: Run, shape: MeshShape) -> st
     """The first cause that applies to a discrepancy of these calls; NOT_EXPLAINED if none does."""
     if any(REMAT_SUFFIX in call.name for call, _ in calls):
         return REMATERIALISED
-    if _is_tied_table(found, run, shape):
+    # The sum of a tied table may be in float32 instead of the compute format.
+    lines = expected_transfers(run, shape) if run.model.tied_embeddings else ()
+    here = [t for t in lines if (t.what, t.axes, t.kind) == (TABLES, found.axes, found.kind)]
+    wider = FLOAT32 / BYTES[run.precision.between] - 1
+    is_tied_table = found.is_extra(wider * float(sum(line.bytes * line.calls for line in here)))
+    if is_tied_table:
         return TIED_TABLE
     if _is_fetched_once(found, run, shape):
         return FETCHED_ONCE
@@ -90,14 +95,6 @@ def cause_of(found: Discrepancy, calls: Calls, run: Run, shape: MeshShape) -> st
     if run.batch.microbatches > 1:
         return ONCE_PER_STEP
     return TAKEN_APART if shape.stage > 1 else NOT_EXPLAINED
-
-
-def _is_tied_table(found: Discrepancy, run: Run, shape: MeshShape) -> bool:
-    """Return True if the sum of a tied table is in float32 instead of the compute format."""
-    lines = expected_transfers(run, shape) if run.model.tied_embeddings else ()
-    here = [t for t in lines if (t.what, t.axes, t.kind) == (TABLES, found.axes, found.kind)]
-    wider = FLOAT32 / BYTES[run.precision.between] - 1
-    return found.is_extra(wider * float(sum(line.bytes * line.calls for line in here)))
 
 
 def _is_fetched_once(found: Discrepancy, run: Run, shape: MeshShape) -> bool:

@@ -157,7 +157,6 @@ def program_of(
 
 
 def _read(step: Lowered, made: CompiledText, name: str, given: Mapping[str, Any]) -> Program:
-    """The program of a compiled text."""
     axes = dict(step.mesh.shape)
     program = read_program(made.text, axes, name, made.peak, traced=step.kernels, **given)
     placed = placed_on(program, device_numbers(step.mesh))

@@ -57,7 +57,12 @@ def quiet(message: str = "") -> Iterator[None]:
         except InputError:  # the message says it all
             raise
         except Exception:
-            _show(log, start)
+            # What was written to the log since `start`, or its end.
+            end = log.seek(0, os.SEEK_END)
+            log.seek(max(start, end - SHOWN))
+            text = (log.read() or b"").decode(errors="replace").strip()
+            if text:
+                print(f"{text}\n(log: {log_path()})", file=sys.stderr)
             raise
 
 
@@ -84,7 +89,6 @@ def _descriptor_is_log() -> bool:
 
 
 def _opened_log() -> io.FileIO | None:
-    """Return the log, opened to append; None where it cannot be written."""
     path = log_path()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -118,12 +122,3 @@ def _redirected(log: io.FileIO) -> Iterator[None]:
         terminal.close()
         os.dup2(saved, 2)
         os.close(saved)
-
-
-def _show(log: io.FileIO, start: int) -> None:
-    """Print what was written to the log since `start`, or its end."""
-    end = log.seek(0, os.SEEK_END)
-    log.seek(max(start, end - SHOWN))
-    text = (log.read() or b"").decode(errors="replace").strip()
-    if text:
-        print(f"{text}\n(log: {log_path()})", file=sys.stderr)

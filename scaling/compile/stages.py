@@ -248,7 +248,6 @@ def _not_for_gpus(traced: Any, said: str) -> str:
 
 
 def _chain_to(names: Collection[str], body: Jaxpr) -> list[Equation]:
-    """Return the first operation of such a name, after those that it is inside of."""
     for equation in body.eqns:
         if equation.primitive.name in names:
             return [equation]

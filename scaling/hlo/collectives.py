@@ -120,7 +120,6 @@ def _collective(instruction: Instruction, mesh: Mapping[str, int]) -> Collective
 
 
 def _sent(instruction: Instruction) -> list[Array]:
-    """The tensors that a collective sends."""
     operands = [operand.shape for operand in instruction.operands]
     if instruction.opcode.startswith("ragged"):
         operands = operands[:1]  # then: where to, and offsets and sizes of the parts

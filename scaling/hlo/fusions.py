@@ -70,7 +70,6 @@ def update_in_place(result: Instruction, number: int = 0) -> Update | None:
 
 
 def _behind(instruction: Instruction) -> Instruction:
-    """The instruction behind bitcasts."""
     while instruction.opcode == "bitcast":
         (instruction,) = instruction.operands
     return instruction
@@ -147,7 +146,6 @@ def _share(instruction: Instruction, operand: int, in_place: bool) -> float:
 
 
 def _new(instruction: Instruction) -> float:
-    """Share of the elements of the result that are new: all, except where an array is updated."""
     if instruction.opcode not in UPDATING:
         return 1.0
     count = _updated(instruction)

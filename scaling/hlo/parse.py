@@ -246,7 +246,6 @@ def parse_instruction(line: str, computation: Computation | None = None) -> Inst
 
 
 def _read_computations(lines: list[str], module: Module) -> None:
-    """Add the computations to the module, each checked."""
     body: Computation | None = None
     for line in lines[1:]:
         if body is None:

@@ -247,7 +247,6 @@ def _check_name(instruction: Instruction, reading: Reading) -> None:
 
 
 def _common(instruction: Instruction, reading: Reading) -> dict[str, Any]:
-    """Name, origin and buffers of an operation."""
     memory = reading.memory
     if place := _place(instruction, reading):
         reading.places[instruction.name] = place

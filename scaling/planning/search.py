@@ -216,7 +216,14 @@ def search(
     """
     start, state = time.monotonic(), Search(top)
     loose = sorted(state.loose(targets), key=lambda one: one.least)
-    _check_work(loose)
+    # Groups have as many ids as devices.
+    sizes = [each.choices.mesh.devices for each in loose]
+    if sum(sizes) > MOST_DEVICES:
+        raise InputError(
+            f"{len(sizes):,} meshes of up to {max(sizes):,} devices may fit, of {sum(sizes):.1e} "
+            f"devices in all; up to {MOST_DEVICES:.0e} are searched: use fewer nodes, or price one "
+            "mesh with scaling predict"
+        )
     tight: list[Waiting] = []
     bounded, priced = FIRST_BOUNDED, FIRST_PRICED
     state.stop = np.inf if seconds is None else start + seconds
@@ -241,17 +248,6 @@ def _first(waiting: list[Waiting], count: int) -> tuple[list[Waiting], list[Wait
     ends = np.cumsum([one.choices.count for one in waiting])
     number = int(np.searchsorted(ends, count)) + 1
     return waiting[:number], waiting[number:]
-
-
-def _check_work(waiting: list[Waiting]) -> None:
-    """Raise InputError for more than a search can price: groups have as many ids as devices."""
-    sizes = [each.choices.mesh.devices for each in waiting]
-    if sum(sizes) > MOST_DEVICES:
-        raise InputError(
-            f"{len(sizes):,} meshes of up to {max(sizes):,} devices may fit, of {sum(sizes):.1e} "
-            f"devices in all; up to {MOST_DEVICES:.0e} are searched: use fewer nodes, or price one "
-            "mesh with scaling predict"
-        )
 
 
 def settings_of(run: Run) -> dict[str, Any]:

@@ -50,7 +50,6 @@ class Site:
                 yield PlanTarget(variant.run, place, self.profile, value, self.risk, draw), every
 
     def _drawn(self, nodes: int, board: Number) -> Number:
-        """W of a device of so many nodes by those of its board."""
         assert self.tariff.draw is not None and self.cluster.accelerator.power is not None
         return self.tariff.draw(board, self.cluster.accelerator.power, nodes)
 

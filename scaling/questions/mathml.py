@@ -32,7 +32,11 @@ def _drawn(node: ast.AST, text: str) -> str:
     """Return the element of one part of a formula."""
     match node:
         case ast.Constant():
-            return _number(ast.get_source_segment(text, node) or "")
+            mantissa, _, power = (ast.get_source_segment(text, node) or "").partition("e")
+            drawn = f"<mn>{mantissa}</mn>"
+            if not power:
+                return drawn
+            return _row(drawn, _sign(TIMES), f"<msup><mn>10</mn><mn>{int(power)}</mn></msup>")
         case ast.Name(id=name):
             return _symbol(name)
         case ast.UnaryOp(op=ast.USub(), operand=inner):
@@ -116,14 +120,6 @@ def _symbol(name: str) -> str:
     return (
         f"<msub>{drawn}<mtext>{escape(below.replace('_', ' '))}</mtext></msub>" if below else drawn
     )
-
-
-def _number(digits: str) -> str:
-    mantissa, _, power = digits.partition("e")
-    drawn = f"<mn>{mantissa}</mn>"
-    if not power:
-        return drawn
-    return _row(drawn, _sign(TIMES), f"<msup><mn>10</mn><mn>{int(power)}</mn></msup>")
 
 
 def _sign(sign: str) -> str:

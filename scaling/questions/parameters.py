@@ -119,7 +119,6 @@ def parameters(model: CountedModel) -> Answer:
 
 
 def _mlp(model: CountedModel) -> Answer:
-    """The weights of all MLPs, experts and routers."""
     terms = ["L * n * D * F"] if model.dense_layers.value else []
     if moe := model.config.moe:
         experts = "(E + s)" if moe.n_shared_experts else "E"
@@ -151,7 +150,6 @@ def _active(model: CountedModel) -> list[Answer]:
 
 
 def _layers(config: ModelConfig) -> list[Answer]:
-    """The parameters of one layer, of each kind that there is."""
     counts = {moe: sum(block_parameters(config, moe).values()) for moe, _ in layer_kinds(config)}
     name = lambda moe: "a layer with experts" if moe else "a layer"
     return [Answer(name(moe), count, COUNT, ideal=count) for moe, count in counts.items()]

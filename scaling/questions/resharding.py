@@ -115,19 +115,7 @@ def _moves(
         and all(setting.ways(a.axes) == setting.ways(b.axes) for a, b in pairs)
     ):
         yield "permute", [x for a, b in pairs if a != b for x in (*a.axes, *b.axes)], target
-    yield from _all_to_alls(now, target)
-    axes = [axis for axis in now.unreduced if axis not in (*target.unreduced, *target.axes)]
-    yield "all-reduce", axes, _summed(now, axes)
-    yield _all_gather(now, target, together)
-
-
-def _summed(array: ArraySpec, axes: Sequence[str]) -> ArraySpec:
-    left = tuple(axis for axis in array.unreduced if axis not in axes)
-    return replace(array, unreduced=left)
-
-
-def _all_to_alls(now: ArraySpec, target: ArraySpec) -> Iterator[Move]:
-    """The innermost axes of one dimension that another wants next move there."""
+    # The innermost axes of one dimension that another wants next move there.
     for give, take in itertools.permutations(range(len(now.dims)), 2):
         leaving, wanted = _leaving(now, target, give), _wanted(now, target, take)
         for first in range(len(leaving)):
@@ -138,6 +126,14 @@ def _all_to_alls(now: ArraySpec, target: ArraySpec) -> Iterator[Move]:
                 dims[give] = replace(dims[give], axes=kept)
                 dims[take] = replace(dims[take], axes=dims[take].axes + moved)
                 yield "all-to-all", moved, replace(now, dims=tuple(dims))
+    axes = [axis for axis in now.unreduced if axis not in (*target.unreduced, *target.axes)]
+    yield "all-reduce", axes, _summed(now, axes)
+    yield _all_gather(now, target, together)
+
+
+def _summed(array: ArraySpec, axes: Sequence[str]) -> ArraySpec:
+    left = tuple(axis for axis in array.unreduced if axis not in axes)
+    return replace(array, unreduced=left)
 
 
 def _all_gather(now: ArraySpec, target: ArraySpec, together: bool) -> Move:

@@ -5,7 +5,6 @@
 
 import re
 import textwrap
-from collections.abc import Iterator
 
 from scaling.questions.answer import Answer, beside, formula_lines, guide_line, in_one_unit
 from scaling.questions.page import show, table
@@ -71,7 +70,10 @@ def short_page(answer: Answer) -> str:
         rows = answer.rows[::step]
     else:
         lines += ["  " + line for line in formula_lines(answer)]
-        lines += ["  " + line for line in _symbols(answer)]
+        # The symbols of the formula on one or two lines, as many as fit there.
+        given = [f"{i.symbol} {show(i.value, i.unit)} {i.meaning}".strip() for i in answer.inputs]
+        symbols = iter(textwrap.wrap("; ".join(given), WIDTH - 2, max_lines=2, placeholder=" ..."))
+        lines += ["  " + line for line in symbols]
         lines += [f"  binds: {answer.binds}"] if answer.binds else []
         rows = answer.rows[:MOST_ROWS] if AXES in columns else ()
     lines += ["  " + line for line in table(rows)]
@@ -86,12 +88,6 @@ def _line(part: Answer) -> str:
     """A part with what limits it."""
     limit = f"; {part.binds}" if part.binds else ""
     return f"{part.name}: {show(part.answer, part.unit)}{beside(part)}{limit}"
-
-
-def _symbols(answer: Answer) -> Iterator[str]:
-    """The symbols of the formula on one or two lines, as many as fit there."""
-    given = [f"{i.symbol} {show(i.value, i.unit)} {i.meaning}".strip() for i in answer.inputs]
-    return iter(textwrap.wrap("; ".join(given), WIDTH - 2, max_lines=2, placeholder=" ..."))
 
 
 def _place(part: Answer) -> int:

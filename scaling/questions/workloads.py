@@ -228,7 +228,14 @@ def work_of(
     row = KINDS[kind]
     sizes = {**row.defaults, **sizes}
     if kind == "matmul" and "b" in sizes:
-        row = _batched(row)
+        # `b` products at once.
+        row = replace(
+            row,
+            sizes={"b": "products, each with its own weights", **row.sizes},
+            flops=row.flops.replace("2 *", "2 * b *"),
+            moved=f"b * ({row.moved})",
+            far=f"b * {row.far}",
+        )
     if kind == "attention":
         sizes.setdefault("K", sizes["N"])
         row = _attention(row, sizes, causal, backward)
@@ -241,17 +248,6 @@ def work_of(
     able = lambda formula: formula if known.issuperset(symbols(formula)) else ""
     flops, moved, far = map(able, (row.flops, row.moved, row.far))
     return KernelWork(kind, inputs, flops, moved, far, row.scores, row.is_vector, row.section)
-
-
-def _batched(row: Kind) -> Kind:
-    """`b` products at once."""
-    return replace(
-        row,
-        sizes={"b": "products, each with its own weights", **row.sizes},
-        flops=row.flops.replace("2 *", "2 * b *"),
-        moved=f"b * ({row.moved})",
-        far=f"b * {row.far}",
-    )
 
 
 def _attention(row: Kind, sizes: Sizes, causal: bool, backward: bool) -> Kind:

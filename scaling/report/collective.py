@@ -112,7 +112,6 @@ def _runs(
 
 
 def _selected(price: CollectivePrice) -> tuple[str, str]:
-    """The algorithm that was selected; "" where there was no choice."""
     choice, name = price.choice, price.algorithm
     others = [f"{other.algorithm} {format_time(other.time)}" for other in choice.alternatives]
     more = ", .." if len(others) > SHOWN else ""

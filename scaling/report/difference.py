@@ -56,7 +56,8 @@ def guard_page(found: Difference, limits: Sequence[Limit], notes: Sequence[str])
         page.append(f"```text\n{said}\n```")
     page.append(_markdown(("", "base", "now", "difference", "ratio", "may grow by", ""), rows))
     for title, show, changes in _tables(found):
-        least = NAMED * float(_whole(found, show) or 0.0)
+        whole = (found.step_time if show is format_time else found.memory["peak"]).first
+        least = NAMED * float(whole or 0.0)
         grown = [(name, c) for name, c in changes if abs(c.difference) > least]
         if grown:
             cells = [(f"`{name}`", *_cells(change, show)) for name, change in grown]
@@ -124,10 +125,6 @@ def _tables(found: Difference) -> Iterator[Table]:
     yield "lines of code", format_time, parts(found.lines, "time")
     yield "memory", format_memory, memory
     yield "buffers at the peak", format_memory, parts(found.buffers, "bytes")
-
-
-def _whole(found: Difference, show: Show) -> float | None:
-    return (found.step_time if show is format_time else found.memory["peak"]).first
 
 
 def _flops(number: float) -> str:

@@ -217,7 +217,6 @@ def resolve(text: str) -> Run:
 
 
 def _from_json(path: Path) -> Run:
-    """Return the run of a run.json, or of a Hugging Face config.json (it has a model_type)."""
     data = read_json(path)
     if _is_model_alone(data):
         name = path.absolute().parent.name if path.stem == "config" else path.stem

@@ -121,8 +121,6 @@ def _price_alike(group: Sequence[Column]) -> None:
 
 
 def _run(columns: Sequence[Column], cases: Sequence[Mapping[str, Any]]) -> Iterator[Timeline]:
-    """The timeline of each column, with the options of `run_schedule` that its case has."""
-
     def by_name(option: str) -> dict[str, np.ndarray]:
         rows = np.array([[*case.get(option, {}).values()] for case in cases], float).T
         return dict(zip(cases[0].get(option, ()), rows, strict=True))
@@ -173,13 +171,11 @@ def _with_trips(block: Block, trips: Iterator[np.ndarray]) -> Block:
 
 
 def _split(figures: Iterable[Number], count: int) -> Iterator[tuple[float, ...]]:
-    """The figures of each column."""
     rows = [np.broadcast_to(each, (count,)).tolist() for each in figures]
     return zip(*rows, strict=True) if rows else repeat((), count)
 
 
 def _peaks(columns: Sequence[Column]) -> Iterator[MemoryUse]:
-    """The memory of each column at its peak."""
     use = memory_use(_side_by_side(columns))
     figures = _split([use.peak, use.pinned_host, *use.by_category.values()], len(columns))
     for peak, host, *sizes in figures:

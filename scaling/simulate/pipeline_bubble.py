@@ -82,11 +82,6 @@ def _scope(step: Operation) -> str:
     return next((s for s in step.origin.layer.split("/")[:2] if s in (FILL, DRAIN)), "")
 
 
-def _handed_on(loop: Loop) -> list[Collective]:
-    """The collectives of a loop over the stages alone."""
-    return [s for s in loop.body if isinstance(s, Collective) and s.axes == (STAGE,)]
-
-
 # Stage by stage
 
 Ticks = Literal["", "fill", "steady", "drain"]
@@ -124,11 +119,6 @@ class StageSpan:
     end: float
 
 
-def stage_count(priced: Priced) -> int:
-    """Stages of the pipeline; 1: there is none."""
-    return int(priced.program.mesh.get(STAGE, 1))
-
-
 def stage_spans(priced: Priced) -> list[list[StageSpan]]:
     """What each stage does, in order of time; `priced` has its timeline recorded.
 
@@ -137,7 +127,7 @@ def stage_spans(priced: Priced) -> list[list[StageSpan]]:
     events = priced.timeline.events
     ticks = _ticks_of(priced.program.schedule)
     placed = [(event, next(ticks.get(event.operation.name, repeat(Tick())))) for event in events]
-    stages = stage_count(priced)
+    stages = int(priced.program.mesh.get(STAGE, 1))
     of_stages = []
     for stage in range(stages):
         spans: dict[Stream, list[StageSpan]] = {}
@@ -198,4 +188,6 @@ def _kind(loop: Loop) -> Ticks:
         scopes = (loop.name.split()[-1], _scope(loop))
         return "drain" if DRAIN in scopes else "fill" if FILL in scopes else ""
     phases = {step.origin.phase for step, _ in operations(loop.body)}
-    return "steady" if _handed_on(loop) and {"forward", "backward"} <= phases else ""
+    # The collectives of a loop over the stages alone.
+    handed_on = [s for s in loop.body if isinstance(s, Collective) and s.axes == (STAGE,)]
+    return "steady" if handed_on and {"forward", "backward"} <= phases else ""

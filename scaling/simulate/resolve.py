@@ -175,7 +175,6 @@ def _cluster(
     nodes: int | None,
     overrides: Mapping[str, float] | None,
 ) -> tuple[Cluster, list[str]]:
-    """Return the cluster, and warnings about it."""
     if isinstance(cluster, Cluster):
         return loaded_already(cluster, nodes, overrides), []
     stated = run.cluster if cluster is None else None

@@ -273,7 +273,6 @@ def _peak(priced: Priced, run: Run | None) -> float | None:
 
 
 def _main_dtype(priced: Priced) -> str:
-    """The format of most matrix FLOPs."""
     flops: dict[str, float] = {"fp32": 0.0}
     for kernel, calls in running_kernels(priced):
         if kernel.dtype and np.any(kernel.flops):

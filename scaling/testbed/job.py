@@ -107,7 +107,6 @@ def host_environment(
 def _start(
     namespace: str, command: Sequence[str], environment: Mapping[str, str]
 ) -> subprocess.Popen[str]:
-    """Start a command as the leader of a process group, which signals are sent to."""
     return subprocess.Popen(
         [*ENDS_WITH_US, "ip", "netns", "exec", namespace, *command],
         env=environment,

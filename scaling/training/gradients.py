@@ -98,7 +98,6 @@ def pipelined(
 
 
 def _frozen(params: Transformer, train: Train, reference: Transformer | None) -> Any:
-    """The model that `train.loss` compares with; None: it compares with none."""
     if train.loss is None:
         return None
     return without_adapters(params) if reference is None else reference

@@ -22,9 +22,9 @@ class Training:
         state: pytree of arrays, all that a step changes; or, with `init`, of their shapes.
         step: `jax.jit(...)`: step(state, batch) -> (state, metrics). Metrics are the loss, or a
             pytree of scalars and arrays by name of which one is `loss`.
-        data: an iterable of batches, any pytrees of arrays; in the loop `Batches`. Their position
-            is saved where the iterator has `get_state()` and `set_state(state)`, as grain's have;
-            else a resumed run draws anew what it has seen.
+        data: an iterable of batches, any pytrees of arrays. Their position is saved where the
+            iterator has `get_state()` and `set_state(state)`, as grain's have; else a resumed run
+            draws anew what it has seen.
         init: makes the state, where `state` has shapes with shardings only.
         place: puts a batch on the devices; None: as jit does.
         evaluate: figures of a state by name, every `train.eval_every` steps.
@@ -45,24 +45,6 @@ class Training:
     model_flops: float | None = None
     restored: Callable[[dict[str, Any], Mapping[str, Any]], dict[str, Any]] | None = None
     compiled: Any = None
-
-
-class Batches(Protocol):
-    """Data as the loop draws it: what `own` makes of anybody's."""
-
-    def __next__(self) -> Any: ...
-
-    def named(self, batch: Any) -> Mapping[str, Any]:
-        """Return the arrays of a batch by name."""
-
-    def get_state(self) -> dict[str, Any]:
-        """Return the position as JSON."""
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Go on after the last batch that was drawn before `get_state`."""
-
-    def close(self) -> None:
-        """End threads."""
 
 
 class Plan(Protocol):

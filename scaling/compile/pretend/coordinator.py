@@ -101,7 +101,6 @@ def _to_global(value: Any, mesh: Mesh, spec: PartitionSpec) -> Shape:
 
 
 def _to_local(value: Any, mesh: Mesh, spec: PartitionSpec) -> Shape:
-    """The part of this process."""
     shape = (n // parts for n, parts in zip(value.shape, _parts(value, mesh, spec), strict=True))
     return Shape(tuple(shape), _dtype(value))
 

@@ -45,7 +45,6 @@ class Mapped:
             yield None if i in self.static else axes
 
     def _whole_array(self, leaf: Any) -> Any:
-        """The shape of an array of all processes."""
         if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
             return leaf
         rows, *rest = leaf.shape or (0,)
