@@ -117,7 +117,7 @@ def test_a_wrong_answer_is_told_its_slip_and_a_right_one_that_it_is_right(browse
         paper = page.locator("input[inputmode], input[type=number]").nth(1)
         right = sc.kernel("matmul", (256, 8192, 8192), accelerator="h100-sxm", weights="int8")
         number = right["critical batch by the weights alone"].ideal
-        for value, said in ((2 * number, "off by a factor of 2"), (number, "Right:")):
+        for value, said in ((2 * number, "too high by a factor of 2"), (number, "Right:")):
             paper.fill(f"{value:.1f}")
             paper.press("Enter")
             page.get_by_text(said).first.wait_for()

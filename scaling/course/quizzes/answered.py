@@ -14,7 +14,7 @@ from scaling.meshes.errors import InputError
 LONGEST = 80  # characters of a guess that are repeated in a message
 # Commas between groups of three digits; of 1,5 nobody knows what was meant.
 THOUSANDS = re.compile(r"^[+-]?\d{1,3}(?:,\d{3})+(?![\d,])")
-LINE = "{:<22} {:<28} {:>12} {:>12} {:>12}  {}"
+LINE = "{:<28} {:<28} {:>12} {:>12} {:>12}  {}"
 
 
 def answered(

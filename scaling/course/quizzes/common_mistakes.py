@@ -47,11 +47,12 @@ class Verdict:
             return t("right ({off:+.1%})", off=self.ratio - 1)
         if self.ratio <= 0:
             return t("wrong: the answer is above zero")
-        factor = _factor(self.ratio)
+        factor = f"{max(self.ratio, 1 / self.ratio):.3g}"
+        high, low = t("too high by a factor of {factor}"), t("too low by a factor of {factor}")
+        said = (high if self.ratio > 1 else low).format(factor=factor)
         if not self.mistakes:
-            unknown = t("off by a factor of {factor}; no mistake that we know has this factor")
-            return unknown.format(factor=factor)
-        return "\n".join([t("off by a factor of {factor}", factor=factor), *self._perhaps()])
+            return f"{said}; {t('no mistake that we know has this factor')}"
+        return "\n".join([said, *self._perhaps()])
 
     @property
     def hint(self) -> str:
@@ -72,7 +73,7 @@ class Verdict:
 KNOWN: dict[str, tuple[Callable[[float], float], str, str]] = {
     "both directions": (
         lambda _: 2,
-        "both directions of a link were added up, or only one of the two that are asked for.",
+        "both directions of a link were added up, or only one was counted where both are asked for.",
         "scaling cluster show prints one direction: 450 GB/s of an H100, not 900.",
     ),
     "sparse peak": (
@@ -82,18 +83,18 @@ KNOWN: dict[str, tuple[Callable[[float], float], str, str]] = {
     ),
     "bytes per element": (
         lambda n: n or 2,
-        "elements were taken for bytes, or bytes for elements.",
-        "bf16 has 2 bytes, fp32 4, int8 1, int4 a half.",
+        "the bytes per element were left out, or those of another dtype were taken.",
+        "bf16 has 2 bytes, fp32 4, int8 1, int4 half a byte.",
     ),
     "multiply and add": (
         lambda _: 2,
         "a multiply-add was counted as one FLOP; it is two.",
-        "scaling kernel matmul prints 2 m n k.",
+        "scaling kernel matmul --all prints the FLOPs as 2 m n k.",
     ),
     "all-reduce once": (
         lambda _: 2,
         "the bytes were counted once; an all-reduce moves them twice.",
-        "compare scaling collective all-reduce with all-gather, --ideal.",
+        "compare scaling collective all-reduce with all-gather, both with --ideal.",
     ),
     "keys and values": (
         lambda _: 2,
@@ -107,42 +108,42 @@ KNOWN: dict[str, tuple[Callable[[float], float], str, str]] = {
     ),
     "node for chip": (
         lambda n: n or 8,
-        "the figure of a whole node was taken for one chip's, or the other way round.",
-        "scaling cluster show has the NICs of a chip and of a node on lines of their own.",
+        "the figure of a whole node was taken for that of one chip, or the reverse.",
+        "scaling cluster show prints the NIC of a chip and the NICs of a node on separate lines.",
     ),
     "GiB": (
         lambda _: 2**30 / 1e9,
         "GiB (2**30) and GB (1e9) were mixed up.",
-        "7.4 % apart; vendors print memory in GiB and rates in GB.",
+        "they are 7.4 % apart; vendors print memory in GiB and rates in GB.",
     ),
     "ring": (
         lambda n: n / (n - 1),
-        "all bytes were sent; a member holds its own part already, so (N - 1)/N of them are.",
-        "the formula of scaling collective --ideal with and without (N - 1)/N.",
+        "all bytes were counted; a member holds its own part already and receives only (N - 1)/N.",
+        "scaling array prints the formula of an all-gather: it has (X - 1) / X.",
     ),
     "backward": (
         lambda n: n or 3,
         "only the forward pass was counted; training costs three times as much.",
-        "scaling count prints forward and training FLOPs.",
+        "scaling count --all prints forward and training FLOPs.",
     ),
     "remat": (
         lambda _: 4 / 3,
-        "recomputation was counted or left out: with it training takes 8 FLOPs instead of 6.",
+        "recomputation was counted or left out: with it a parameter and token take 8 FLOPs, not 6.",
         "scaling predict prints MFU, which leaves recomputation out, and HFU.",
     ),
     "causal": (
         lambda n: n or 2,
-        "all scores were counted, or only the half that a causal mask leaves.",
-        "scaling count prints all scores, with --causal half of them.",
+        "all scores were counted instead of the half that a causal mask leaves, or the reverse.",
+        "scaling count counts all scores, and with --causal half of them.",
     ),
     "scores": (
         lambda n: n,
-        "attention's scores were left out: they have no weights, so 6 N does not count them.",
-        "scaling count prints the share of the attention core.",
+        "the attention scores were left out: they have no weights, so that 6 N does not count them.",
+        "scaling count --all prints the share of the attention core.",
     ),
     "experts": (
         lambda n: n,
-        "all experts' parameters and those that a token uses were mixed up: E / k.",
+        "the parameters of all experts were taken for those that a token uses, or the reverse.",
         "scaling count prints all and active parameters.",
     ),
     "gated": (
@@ -152,23 +153,23 @@ KNOWN: dict[str, tuple[Callable[[float], float], str, str]] = {
     ),
     "optimizer": (
         lambda n: (n or 16) / 10,
-        "weights and optimizer were counted with other bytes per parameter than 10.",
-        "scaling count prints 10, 12, 16 and 18, and of what they are.",
+        "weights and optimizer state were counted with more or fewer than 10 bytes per parameter.",
+        "scaling count --all prints what makes 10, 12, 16 and 18 bytes.",
     ),
     "ratio of groups": (
         lambda n: n,
-        "as many heads of keys and values were counted as of queries; grouped attention has fewer.",
-        "scaling count prints heads of both.",
+        "as many KV heads as query heads were counted; grouped-query attention has fewer.",
+        "scaling count --all prints the number of both.",
     ),
     "copies": (
         lambda n: n,
-        "an axis was taken to split the array that holds copies of it, or the reverse.",
+        "an axis was taken to shard the array where it replicates it, or the reverse.",
         "scaling array prints bytes per device and copies.",
     ),
     "stages": (
         lambda n: n / (n - 1),
-        "P idle turns were counted; the first stage waits for none: P - 1 are idle.",
-        "the formula of scaling limits with --mesh stage=P.",
+        "P idle turns were counted; a stage is idle for P - 1.",
+        "scaling limits --all with --mesh stage=P prints the formula.",
     ),
     "one way": (
         lambda _: 2,
@@ -177,8 +178,8 @@ KNOWN: dict[str, tuple[Callable[[float], float], str, str]] = {
     ),
     "layers": (
         lambda n: n,
-        "one layer was taken for all of them, or the other way round.",
-        "scaling count prints both.",
+        "one layer was taken for all of them, or the reverse.",
+        "scaling count --all prints the parameters of both.",
     ),
     "memory for network": (
         lambda n: n,
@@ -187,32 +188,32 @@ KNOWN: dict[str, tuple[Callable[[float], float], str, str]] = {
     ),
     "grows with members": (
         lambda n: n,
-        "the time was taken to grow with the members of the group; what each receives hardly does.",
-        "the formula of scaling collective --ideal: (N - 1)/N of the bytes, whatever N is.",
+        "the time was taken to grow with the size of the group; the bytes that a member receives hardly do.",
+        "scaling array prints the formula of an all-gather: (X - 1) / X of the bytes, whatever X is.",
     ),
     "other network": (
         lambda n: n,
         "the links inside a node were taken for those between nodes, or the reverse.",
-        "scaling collective names the link that is slowest: see its line `binds`.",
+        "scaling collective names the slowest link in its line `bottleneck`.",
     ),
     "one hop": (
         lambda n: n,
-        "one hop was counted, and the bytes make several one after another.",
+        "one hop was counted; the bytes make several, one after another.",
         "a ring of N members takes N - 1 hops, on a torus N / 2 at most.",
     ),
     "whole step": (
         lambda n: n,
-        "all of the step was taken to change, and only a part of it does.",
+        "the whole step was taken to change; only a part of it does.",
         "scaling predict prints how much of a step computes, waits and is idle.",
     ),
     "no wait": (
         lambda n: n,
-        "nothing was taken to change, and a part of the step waits for what does.",
+        "the step was taken to stay as it is; a part of it waits for what changes.",
         "scaling predict prints how much of a step waits for communication.",
     ),
     "idle over work": (
         lambda n: n,
-        "the idle time was divided by the work, and not by the whole step.",
+        "the idle time was divided by the work, not by the whole step.",
         "with M microbatches a step takes M + P - 1 turns, not M.",
     ),
     "uncut": (
@@ -222,7 +223,7 @@ KNOWN: dict[str, tuple[Callable[[float], float], str, str]] = {
     ),
     "state alone": (
         lambda n: n,
-        "weights and optimizer state were counted, without gradients and activations.",
+        "only weights and optimizer state were counted, without gradients and activations.",
         "scaling predict prints the memory by what it holds.",
     ),
     "no activations": (
@@ -272,23 +273,23 @@ KNOWN: dict[str, tuple[Callable[[float], float], str, str]] = {
     ),
     "peak for reached": (
         lambda n: n,
-        "the peak of the chip was taken for what a training reaches.",
-        "the share that is reached is the MFU: scaling predict prints it.",
+        "the chip's peak was taken for the rate that training reaches.",
+        "the share of the peak that is reached is the MFU, which scaling predict prints.",
     ),
     "equal links": (
         lambda n: n,
-        "the formula for links that are all equal was used.",
+        "the formula for equal links was used, and the links differ.",
         "the links of a node are several times as fast as a chip's share of the network.",
     ),
     "all members": (
         lambda n: n,
         "the figure of all devices was taken for that of one, or the reverse.",
-        "scaling limits prints tokens of a device, and of the job below.",
+        "divide or multiply by the number of devices.",
     ),
     "whole node": (
         lambda n: n,
-        "all devices of a node were taken, because their links are fast; fast links still wait.",
-        "scaling limits prints from how many tokens no exchange inside a layer is needed.",
+        "all devices of a node were used because their links are fast; fast links take time too.",
+        "scaling limits prints the largest tensor axis that compute hides.",
     ),
     "other chip": (
         lambda n: n,
@@ -297,29 +298,44 @@ KNOWN: dict[str, tuple[Callable[[float], float], str, str]] = {
     ),
     "measured for possible": (
         lambda n: n,
-        "what was measured was given; asked is what the chips allow.",
+        "the measured value was given; asked is what the chips allow.",
         "scaling predict prices the step on both machines.",
     ),
     "typical one": (
         lambda n: n,
-        "one from the middle was taken, not the slowest.",
-        "scaling learn sweep tells each try's rank and step.",
+        "a typical one was taken, not the slowest.",
+        "scaling learn sweep prints the rank and the step time of each try.",
     ),
     "all factors": (
         lambda n: n,
         "every exhibit was counted; some have another factor, and one is right.",
         "the last column of the table behind the guess has every factor.",
     ),
+    "part for whole": (
+        lambda n: n,
+        "one of several equal parts was taken for all of them, or the reverse.",
+        "divide or multiply by their number.",
+    ),
+    "weights alone": (
+        lambda n: n,
+        "only the bytes of the weights were counted; what else is read and written counts too.",
+        "the question says which bytes count.",
+    ),
+    "other bound": (
+        lambda n: n,
+        "the time of the FLOPs was given where moving the bytes takes longer, or the reverse.",
+        "scaling kernel prints what binds, and the longer time counts.",
+    ),
     "hours": (lambda _: 24, "hours and days were mixed up.", "86,400 seconds are a day."),
     "thousand": (
         lambda _: 1e3,
-        "a prefix is one step off: milli, micro; mega, giga, tera.",
-        "every command prints its unit, --json SI units.",
+        "a prefix is one step off, such as micro for milli, or mega for giga.",
+        "every command prints units, and --json has SI units.",
     ),
     "million": (
         lambda _: 1e6,
-        "a prefix is two steps off: seconds for microseconds, bytes for MB.",
-        "every command prints its unit, --json SI units.",
+        "a prefix is two steps off, such as seconds for microseconds, or bytes for MB.",
+        "every command prints units, and --json has SI units.",
     ),
     "percent": (lambda _: 100, "a share and percent were mixed up.", "0.41 is 41 %."),
 }
@@ -360,13 +376,6 @@ def diagnose(guess: float, answer: float, tolerance: float, possible: Iterable[s
 
 def _near(ratio: float, factor: float) -> bool:
     return abs(ratio / factor - 1) <= NEAR
-
-
-def _factor(ratio: float) -> str:
-    """Return a factor above 1 with three digits and its side; a guess of another sign as it is."""
-    if ratio <= 0 or not math.isfinite(ratio):
-        return f"{ratio:.3g}"
-    return f"{ratio:.3g}" if ratio > 1 else f"1/{1 / ratio:.3g}"
 
 
 def _is_number(text: str) -> bool:

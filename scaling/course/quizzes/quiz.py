@@ -10,15 +10,16 @@ A file of quizzes (scaling/course/quizzes/chapters/CHAPTER.toml) holds
     name = "time"
     unit = "ms"
     ask = "collective all-gather --bytes 512MiB --cluster dgx-h100 --ideal :: time"
-    formula = "1e3 * ask"             # default: ask; with several `ask.NAME` over their names
-    expected = 1.044                  # by hand, with the guide's own inputs
+    formula = "ask"                   # over what is asked, in SI units; `ask.NAME` names several
+    expected = 1.044                  # by hand, with the guide's own inputs; default: as printed
     book = 1.04                       # as printed; absent where the guide prints none
     tolerance = 0.03                  # relative
     reason = ""                       # why ours and the book's differ by more than the tolerance
-    mistakes = ["both directions"]       # scaling.course.quizzes.common_mistakes
+    mistakes = ["both directions"]    # scaling.course.quizzes.common_mistakes
 
 `COMMAND :: PATH` is a command line and where its JSON document holds the number: keys, names of
-parts and places in lists, joined by `/`; no path: its answer.
+parts and places in lists, joined by `/`; no path: its answer. Where the quiz has a `command`,
+`:: PATH` is of that. `tolerance` and `mistakes` of the quiz are those of answers that have none.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,6 +33,7 @@ from scaling.course.quizzes.command_lines import document_of
 from scaling.meshes.errors import InputError, nearest
 from scaling.meshes.formula import evaluate, substituted
 from scaling.meshes.reading import parse_toml
+from scaling.meshes.units import FACTORS
 from scaling.questions.page import plain
 
 FOLDER = resources.files("scaling.course.quizzes") / "chapters"
@@ -39,6 +41,9 @@ CHAPTERS = (
     *("roofline", "tpus", "sharding", "transformers", "training", "applied-training"),
     *("inference", "applied-inference", "profiling", "jax-stuff", "gpus"),
 )
+SHARED = ("command", "tolerance", "mistakes")  # keys of a quiz that hold for its answers
+SIZES = FACTORS["s"] | FACTORS["B"] | FACTORS["B/s"] | FACTORS["FLOP/s"] | FACTORS["Hz"]
+SIZES |= {"days": FACTORS["s"]["d"], "billion": 1e9, "million tokens": 1e6}
 
 
 @dataclass(frozen=True)
@@ -46,8 +51,9 @@ class QuizAnswer:
     """One number that a quiz asks for; its fields are the keys above."""
 
     name: str
-    ask: str | Mapping[str, str]  # "COMMAND :: PATH", or several by name
     expected: float
+    ask: str | Mapping[str, str] = ""  # "COMMAND :: PATH", or several by name
+    command: str = ""  # the quiz's
     unit: str = ""
     formula: str = "ask"
     book: float | None = None
@@ -57,8 +63,10 @@ class QuizAnswer:
 
     @property
     def asks(self) -> Mapping[str, str]:
-        """What is asked, by the names of the formula."""
-        return {"ask": self.ask} if isinstance(self.ask, str) else self.ask
+        """What is asked, by the names of the formula, each with its whole command line."""
+        asks = {"ask": self.ask} if isinstance(self.ask, str) else self.ask
+        own = lambda ask: ask and not ask.startswith(":: ")
+        return {name: a if own(a) else f"{self.command} {a}".strip() for name, a in asks.items()}
 
     @property
     def commands(self) -> list[str]:
@@ -85,12 +93,19 @@ class Quiz:
 def quizzes() -> tuple[Quiz, ...]:
     """Return all quizzes, in the guide's order."""
     files = {name: FOLDER / f"{name}.toml" for name in CHAPTERS}
-    return tuple(
-        Quiz(answers=tuple(QuizAnswer(**answer) for answer in table.pop("answer")), **table)
+    tables = (
+        table
         for name, file in files.items()
         if file.is_file()
         for table in parse_toml(file.read_text(encoding="utf-8"), name)["quiz"]
     )
+    return tuple(map(_quiz, tables))
+
+
+def _quiz(table: dict[str, Any]) -> Quiz:
+    shared = {key: table.pop(key) for key in SHARED if key in table}
+    rows = ({"expected": row.get("book"), **shared, **row} for row in table.pop("answer"))
+    return Quiz(answers=tuple(QuizAnswer(**row) for row in rows), **table)
 
 
 def find(id: str) -> Quiz:
@@ -107,7 +122,12 @@ def compute(answer: QuizAnswer) -> float:
     for name, ask in answer.asks.items():
         line, _, path = ask.partition(" :: ")
         values[name] = number(document_of(line), path)
-    return evaluate(answer.formula, values)
+    return evaluate(answer.formula, values) / size_of(answer.unit)
+
+
+def size_of(unit: str) -> float:
+    """Return the size of a unit in SI units; of what is counted, such as tokens, 1."""
+    return SIZES.get(unit, 1.0)
 
 
 def formulas(answer: QuizAnswer) -> list[str]:

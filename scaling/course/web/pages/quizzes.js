@@ -96,7 +96,7 @@ function number(text) {
   return found;
 }
 
-// What a guess was: right, or off by a factor that mistakes explain; `hint` tells no factor.
+// What a guess was: right, or too high or low by a factor that mistakes explain; `hint` tells no factor.
 function judged(guess, { answer, tolerance, mistakes }, { near, far }) {
   const ratio = answer ? guess / answer : Infinity;
   if (guess === answer || (answer && Math.abs(ratio - 1) <= tolerance)) {
@@ -109,7 +109,7 @@ function judged(guess, { answer, tolerance, mistakes }, { near, far }) {
   const hint = said(ratio > 1 ? "quizzes.too_high" : "quizzes.too_low", { by });
   const isNear = (factor) => Math.abs(ratio / factor - 1) <= near;
   const found = mistakes.filter(({ factor }) => isNear(factor) || isNear(1 / factor));
-  const words = said("quizzes.off", { factor: ratio > 1 ? short(ratio) : `1/${short(1 / ratio)}` });
+  const words = said(ratio > 1 ? "quizzes.high" : "quizzes.low", { factor: short(apart) });
   return { isRight: false, hint, words: found.length ? words : `${words}; ${said("quizzes.unknown")}`, found };
 }
 
