@@ -73,7 +73,7 @@ class Verdict:
 KNOWN: dict[str, tuple[Callable[[float], float], str, str]] = {
     "both directions": (
         lambda _: 2,
-        "both directions of a link were added up, or only one was counted where both are asked for.",
+        "both directions of a link were added up, or one was counted where both are asked for.",
         "scaling cluster show prints one direction: 450 GB/s of an H100, not 900.",
     ),
     "sparse peak": (
@@ -138,7 +138,7 @@ KNOWN: dict[str, tuple[Callable[[float], float], str, str]] = {
     ),
     "scores": (
         lambda n: n,
-        "the attention scores were left out: they have no weights, so that 6 N does not count them.",
+        "the attention scores were left out: they have no weights, and 6 N does not count them.",
         "scaling count --all prints the share of the attention core.",
     ),
     "experts": (
@@ -188,8 +188,8 @@ KNOWN: dict[str, tuple[Callable[[float], float], str, str]] = {
     ),
     "grows with members": (
         lambda n: n,
-        "the time was taken to grow with the size of the group; the bytes that a member receives hardly do.",
-        "scaling array prints the formula of an all-gather: (X - 1) / X of the bytes, whatever X is.",
+        "the time was taken to grow with the group; the bytes that a member receives hardly do.",
+        "scaling array prints the formula of an all-gather: (X - 1) / X of the bytes.",
     ),
     "other network": (
         lambda n: n,
