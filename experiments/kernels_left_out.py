@@ -1,7 +1,7 @@
 """Does leaving kernels' machine code out change what is read, and what does it save?
 
     python -m experiments.kernels_left_out --out experiments/results     all, 10 minutes, no GPU
-    python -m experiments.kernels_left_out lora "llama3-8b fsdp=8"       two of them
+    python -m experiments.kernels_left_out lora "llama3-8b fsdp=8 remat=selective x1"    two of them
 
 Steps of ours and of the collection of foreign programs are compiled for absent GPUs both ways, each
 in a process of its own, and the scheduled texts and the plans of memory compared letter by letter.
@@ -30,11 +30,11 @@ import jax
 
 import scaling as sc
 from experiments.foreign.one import MARK, PROGRAMS, names, needs
+from experiments.front_ends import described
 from experiments.gpu.machine import git_commit
 from experiments.xla_options import CASES
 from scaling.compile import lower
 from scaling.compile.options import Options, compile_with, compile_without_kernels
-from scaling.meshes.shape import parse_mesh
 from scaling.program.versions import compiler_versions
 from scaling.report.formatting import columns
 
@@ -105,8 +105,8 @@ def _price(name: str) -> sc.Prediction:
     if name not in OURS:
         price: sc.Prediction = importlib.import_module(f"{PROGRAMS}.{name}").price()
         return price
-    nodes = -(-parse_mesh(OURS[name].mesh).devices // 8)
-    return sc.predict(OURS[name].run, cluster="dgx-h100", nodes=nodes, source="compiled")
+    run, _, cluster = described(OURS[name])
+    return sc.predict(run, cluster, source="compiled")
 
 
 def run(name: str, environments: Path) -> Row:

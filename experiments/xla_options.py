@@ -11,23 +11,19 @@ import argparse
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
 import scaling as sc
-from experiments.front_ends import FULL, SELECTIVE
+from experiments.front_ends import FULL, SELECTIVE, Case, described
 from experiments.gpu.machine import git_commit
-from scaling.api.runs import apply_settings
 from scaling.meshes.errors import InputError
-from scaling.meshes.shape import parse_mesh
 from scaling.meshes.units import format_size, format_time
 from scaling.program.versions import compiler_versions
 from scaling.report.formatting import columns
-from scaling.run import Batch, Run
-from scaling.run.recipes import recipe
 
 PIPELINED = {
     "xla_gpu_enable_pipelined_all_gather": True,
@@ -61,49 +57,21 @@ SETS: Mapping[str, Mapping[str, bool | int]] = {
 }
 
 
-@dataclass(frozen=True)
-class Case:
-    """A recipe on a mesh of DGX H100."""
-
-    recipe: str
-    mesh: str
-    sequences: int  # of a step
-    settings: str = SELECTIVE
-    microbatches: int = 1
-
-    @property
-    def name(self) -> str:
-        """In words."""
-        of_layers = self.settings.partition("model.n_layers=")[2]
-        batch = f"{self.sequences} sequences" + f" x{self.microbatches}" * (self.microbatches > 1)
-        return " ".join(
-            [self.recipe, *[f"({of_layers} layers)"] * bool(of_layers), self.mesh, batch]
-        )
-
-    @property
-    def run(self) -> Run:
-        """The run."""
-        base = recipe(self.recipe)
-        batch = Batch(self.sequences, base.batch.seq_len, self.microbatches)
-        run = replace(base, mesh=parse_mesh(self.mesh), batch=batch)
-        return apply_settings(run, self.settings.split())
-
-
 LAYERS = f"{SELECTIVE} model.n_layers=4"
 CASES = (
-    Case("llama3-8b", "fsdp=8", 8),
-    Case("llama3-8b", "fsdp=8,tensor=8", 64),
-    Case("llama3-70b", "fsdp=64", 64, FULL),
-    Case("llama3-70b", "fsdp=64,tensor=8", 512, FULL),
-    Case("llama3-70b", "fsdp=8,tensor=8", 64),
-    Case("llama3-405b", "fsdp=128,tensor=8", 512, FULL),
-    Case("llama3-8b", "data=4,fsdp=8,tensor=8", 128),
-    Case("qwen3-8b", "data=2,fsdp=8,tensor=4", 64, FULL, 2),
-    Case("gpt3-175b", "fsdp=128,tensor=8", 512, FULL),
-    Case("mixtral-8x7b", "expert=8", 8, LAYERS),
-    Case("llama3-8b", "fsdp=64", 64),
-    Case("llama3-8b", "data=8,fsdp=8", 64),
-    Case("llama3-8b", "data=2,fsdp=8", 64, SELECTIVE, 4),
+    Case("llama3-8b", "fsdp=8", SELECTIVE),
+    Case("llama3-8b", "fsdp=8,tensor=8", SELECTIVE, 1, 8),
+    Case("llama3-70b", "fsdp=64", FULL),
+    Case("llama3-70b", "fsdp=64,tensor=8", FULL, 1, 8),
+    Case("llama3-70b", "fsdp=8,tensor=8", SELECTIVE, 1, 8),
+    Case("llama3-405b", "fsdp=128,tensor=8", FULL, 1, 4),
+    Case("llama3-8b", "data=4,fsdp=8,tensor=8", SELECTIVE, 1, 4),
+    Case("qwen3-8b", "data=2,fsdp=8,tensor=4", FULL, 2, 2),
+    Case("gpt3-175b", "fsdp=128,tensor=8", FULL, 1, 4),
+    Case("mixtral-8x7b", "expert=8", LAYERS),
+    Case("llama3-8b", "fsdp=64", SELECTIVE),
+    Case("llama3-8b", "data=8,fsdp=8", SELECTIVE),
+    Case("llama3-8b", "data=2,fsdp=8", SELECTIVE, 4),
 )
 
 
@@ -125,15 +93,9 @@ class Row:
 def measured(case: Case, name: str) -> Row:
     """Compile and price one program with one set of options."""
     begun = time.perf_counter()
-    devices = parse_mesh(case.mesh).devices
+    run, _, cluster = described(case)
     try:
-        p = sc.predict(
-            case.run,
-            cluster="dgx-h100",
-            nodes=-(-devices // 8),
-            source="compiled",
-            options={**BASE, **SETS[name]},
-        )
+        p = sc.predict(run, cluster, source="compiled", options={**BASE, **SETS[name]})
     except (InputError, RuntimeError) as error:
         return Row(case.name, name, error=str(error).splitlines()[0][:160])
     seconds = time.perf_counter() - begun

@@ -10,14 +10,12 @@ A machine that was measured in several group sizes (a table of XLA, say) is one 
 """
 
 import csv
-import hashlib
-import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, cast
+from typing import cast
 
+from experiments.published.split import Part, part_of_key, split, write_split
 from scaling.meshes.errors import check_keys
 from scaling.program.ir import COLLECTIVE_KINDS, CollectiveKind
 
@@ -27,7 +25,6 @@ SYSTEMS, SYSTEMS_SPLIT = FOLDER / "systems.csv", FOLDER / "systems_split.json"
 PCIE, PCIE_CLUSTER = FOLDER / "kernels" / "intranode_pcie.csv", "rtx-pro-6000-8"
 SYSTEMS_RULE = "sha256 of the machine: first byte < 128 is fitted"
 RULE = "sha256 of machine|kind|ranks|nodes|groups|algorithm|bytes: first byte < 128 is fitted"
-Part = Literal["fit", "left"]
 
 
 @dataclass(frozen=True)
@@ -76,51 +73,19 @@ def system_cases() -> tuple[Case, ...]:
         return rows + tuple(map(_pcie_case, csv.DictReader(lines)))
 
 
-@lru_cache(maxsize=1)
-def system_split() -> dict[Part, frozenset[str]]:
-    """The further machines of both parts, as written down before anything was fitted."""
-    document = json.loads(SYSTEMS_SPLIT.read_text(encoding="utf-8"))
-    return {"fit": frozenset(document["fit"]), "left": frozenset(document["left"])}
-
-
-def part_of_system(machine: str) -> Part:
-    """Part of a further machine by the rule."""
-    return "fit" if hashlib.sha256(machine.encode()).digest()[0] < 128 else "left"
-
-
 def part_of(case: Case) -> Part:
     """Part of a case by the rule."""
-    first = hashlib.sha256(case.key.encode()).digest()[0]
-    return "fit" if first < 128 else "left"
-
-
-@lru_cache(maxsize=1)
-def split() -> dict[Part, frozenset[str]]:
-    """Keys of the cases of both parts, as written down before anything was fitted."""
-    document = json.loads(SPLIT.read_text(encoding="utf-8"))
-    return {"fit": frozenset(document["fit"]), "left": frozenset(document["left"])}
+    return part_of_key(case.key)
 
 
 def cases_of(part: Part) -> list[Case]:
     """The cases of one part."""
-    return [case for case in cases() if case.key in split()[part]]
+    return [case for case in cases() if case.key in split(SPLIT)[part]]
 
 
-def write_split(rows: Sequence[Case], path: Path = SPLIT) -> None:
-    """Draw both parts by the rule and write them to `path`."""
-    keys: dict[str, list[str]] = {"fit": [], "left": []}
-    for case in rows:
-        keys[part_of(case)].append(case.key)
-    path.write_text(json.dumps({"rule": RULE, **keys}, indent=1) + "\n", encoding="utf-8")
-
-
-def write_system_split(path: Path = SYSTEMS_SPLIT) -> None:
-    """Draw the parts of the further machines by the rule and write them to `path`."""
-    machines: dict[str, list[str]] = {"fit": [], "left": []}
-    for machine in dict.fromkeys(case.machine for case in system_cases()):
-        machines[part_of_system(machine)].append(machine)
-    document = {"rule": SYSTEMS_RULE, **machines}
-    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+def machines() -> list[str]:
+    """The further machines."""
+    return list(dict.fromkeys(case.machine for case in system_cases()))
 
 
 def _case(row: dict[str, str]) -> Case:
@@ -154,5 +119,5 @@ def _kind(name: str) -> CollectiveKind:
 
 
 if __name__ == "__main__":
-    write_split(cases())
-    write_system_split()
+    write_split(SPLIT, (case.key for case in cases()), RULE)
+    write_split(SYSTEMS_SPLIT, machines(), SYSTEMS_RULE)

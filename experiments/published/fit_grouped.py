@@ -23,7 +23,6 @@ Half of tokamax's shapes, by hash, give the held-out error. Layers of other chip
 """
 
 import csv
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -34,6 +33,7 @@ from scipy.optimize import least_squares
 
 from experiments.published.experts_layers import FEW_ROWS, groups, layer_seconds, rows_of_each
 from experiments.published.kernel_tables import read
+from experiments.published.split import is_first
 from experiments.published.tables import evidence_of, mean_of, p90, print_or_write, short
 from scaling.meshes import catalog
 from scaling.profiles.io import profile_of
@@ -81,14 +81,13 @@ def records(chip: str) -> Records:
     groups, m, n, k = (number(name) for name in DIMS)
     kind = np.array([row["product"] for row in rows])
     tiles = np.ceil(groups * m / number("block_m")) * np.ceil(n / number("block_n"))
-    first = [hashlib.sha256(repr([row[d] for d in DIMS]).encode()).digest()[0] for row in rows]
     return Records(
         chip,
         product(groups, m, n, k),
         np.where(kind == "weights' gradient", 0, tiles * (groups - 1)),
         np.where(kind == "inputs' gradient", 2 * BF16 * groups * n * k, 0),
         number("milliseconds") * 1e-3,
-        np.array(first) < 128,
+        np.array([is_first(repr([row[d] for d in DIMS])) for row in rows]),
         kind,
     )
 

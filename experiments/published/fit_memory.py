@@ -19,7 +19,6 @@ the worse of what is left: of a chip's own rows, and of its readers and the stre
 kernels of the same memory.
 """
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -29,6 +28,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from experiments.published.kernel_tables import read
+from experiments.published.split import is_first
 from experiments.published.tables import evidence_of, mean_of, p90, print_or_write, short
 from scaling.meshes import catalog
 from scaling.meshes.accelerator import Accelerator
@@ -66,8 +66,8 @@ def casts() -> Mapping[str, Casts]:
     """The measured casts by chip."""
     found: dict[str, list[tuple[float, float, bool]]] = defaultdict(list)
     for row in read("kernels_memory.csv.gz"):
-        first = hashlib.sha256(row["detail"].encode()).digest()[0]
-        found[row["gpu"]].append((float(row["bytes"]), float(row["time_us"]) * 1e-6, first < 128))
+        figures = float(row["bytes"]), float(row["time_us"]) * 1e-6, is_first(row["detail"])
+        found[row["gpu"]].append(figures)
     return {chip: Casts(*map(np.array, zip(*rows, strict=True))) for chip, rows in found.items()}
 
 

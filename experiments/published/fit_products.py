@@ -17,7 +17,6 @@ half. `best` is the fastest product of all sources. `ship_kernels` writes the ra
 """
 
 import csv
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -28,6 +27,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from experiments.published.kernel_tables import CASTS, read
+from experiments.published.split import is_first
 from experiments.published.tables import evidence_of, print_or_write, short
 from scaling.meshes import catalog
 from scaling.models.accounting.matrices import NUMBER_BYTES
@@ -93,7 +93,7 @@ class Shapes:
     def is_first(self) -> np.ndarray:
         """Half of the shapes, by hash."""
         rows = np.stack(self.kernel.dims, axis=1).astype(int)
-        return np.array([hashlib.sha256(str(tuple(r)).encode()).digest()[0] < 128 for r in rows])
+        return np.array([is_first(str(tuple(row))) for row in rows])
 
 
 def product(dtype: str, batch: np.ndarray, m: np.ndarray, n: np.ndarray, k: np.ndarray) -> Kernel:

@@ -21,12 +21,12 @@ from experiments.published.collectives import (
     Case,
     cases,
     cases_of,
-    part_of_system,
     system_cases,
 )
 from experiments.published.figures import GENERATIONS, NAMES, Figures
 from experiments.published.fit import fitted
 from experiments.published.series import series_of
+from experiments.published.split import part_of_key
 from scaling.meshes import catalog
 
 FIGURES = FOLDER / "figures.json"
@@ -47,7 +47,7 @@ def everything() -> list[Case]:
 
 def development() -> list[Case]:
     """The measurements that both splits allow to fit on."""
-    return [*cases_of("fit"), *(c for c in system_cases() if part_of_system(c.machine) == "fit")]
+    return [*cases_of("fit"), *(c for c in system_cases() if part_of_key(c.machine) == "fit")]
 
 
 @lru_cache(maxsize=1)

@@ -18,7 +18,8 @@ from statistics import mean, median
 
 import numpy as np
 
-from experiments.published.collectives import Case, _kind, cases, part_of_system, system_cases
+from experiments.published.collectives import Case, _kind, cases, system_cases
+from experiments.published.split import part_of_key
 from experiments.published.sweeps import NODE, playbook
 from scaling.collectives.algorithms import bus_factor
 from scaling.collectives.cost import collective_time, with_timed_calls
@@ -68,7 +69,7 @@ def errors(given: Sequence[Case], asked: Sequence[Case]) -> Iterator[tuple[float
 def rows() -> Iterator[Row]:
     """Every price of every test."""
     for machine, series in sweeps():
-        part = part_of_system(machine)
+        part = part_of_key(machine)
         for one in series:
             if len(one) > 3:
                 yield from (("sizes", part, *e) for e in errors(one[::2], one[1::2]))

@@ -20,10 +20,11 @@ from pathlib import Path
 import numpy as np
 
 from experiments.published.baselines import by_nccl, rule_of_thumb
-from experiments.published.collectives import part_of, part_of_system, system_cases, system_split
+from experiments.published.collectives import SYSTEMS_SPLIT, part_of, system_cases
 from experiments.published.left_out import everything, known_figures, system_of
 from experiments.published.ranges import left_out_points, link_document
 from experiments.published.series import Series, series_of
+from experiments.published.split import part_of_key, split
 from scaling.collectives.cost import collective_time
 from scaling.profiles.grades import half_range
 from scaling.profiles.io import LinkFile, ideal, links_of
@@ -99,9 +100,9 @@ def held_out() -> list[Scored]:
     rows = [
         case
         for case in everything()
-        if (part_of_system(case.machine) if case.key in further else part_of(case)) == "left"
+        if (part_of_key(case.machine) if case.key in further else part_of(case)) == "left"
     ]
-    whole = {system_of(name) for name in system_split()["left"]}
+    whole = {system_of(name) for name in split(SYSTEMS_SPLIT)["left"]}
     others = [one for one in left_out_points() if one.system not in whole]
     file = link_document(known_figures()["development"], others)
     return [scored(series, file) for series in series_of(rows)]

@@ -14,13 +14,14 @@ Whole sources are left out in turn besides.
 """
 
 import csv
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
+
+from experiments.published.split import Part, part_of_key, write_split
 
 FOLDER = Path(__file__).parent
 RUNS, SPLIT = FOLDER / "training_runs.jsonl", FOLDER / "training_split.json"
@@ -29,7 +30,6 @@ JAX_RUNS = FOLDER / "jax_gpu_runs.csv"
 DENSE_RUNS, DENSE_SPLIT = FOLDER / "jax_dense_runs.jsonl", FOLDER / "jax_dense_split.json"
 RULE = "sha256 of source|model|mesh: first byte < 128 is fitted"
 DENSE_RULE = "sha256 of model|mesh|format: first byte < 128 is fitted"
-Part = Literal["fit", "left"]
 
 
 @dataclass(frozen=True)
@@ -92,25 +92,14 @@ def jax_runs() -> tuple[dict[str, str], ...]:
 
 def part_of(row: Measured) -> Part:
     """Part of a row by the rule."""
-    return "fit" if hashlib.sha256(row.group.encode()).digest()[0] < 128 else "left"
+    return part_of_key(row.group)
 
 
-@lru_cache(maxsize=1)
-def split() -> dict[Part, frozenset[str]]:
-    """Groups of both parts, as written down before anything was fitted."""
-    document = json.loads(SPLIT.read_text(encoding="utf-8"))
-    return {"fit": frozenset(document["fit"]), "left": frozenset(document["left"])}
-
-
-def write_split(path: Path, rows: Sequence[Measured], rule: str) -> None:
-    """Draw both parts of the rows and write them to `path` with the rule in words."""
-    groups: dict[str, set[str]] = {"fit": set(), "left": set()}
-    for row in rows:
-        groups[part_of(row)].add(row.group)
-    document = {"rule": rule, **{part: sorted(names) for part, names in groups.items()}}
-    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+def groups(rows: Sequence[Measured]) -> list[str]:
+    """What the split of these rows keeps together."""
+    return sorted({row.group for row in rows})
 
 
 if __name__ == "__main__":
-    write_split(SPLIT, measured_runs(), RULE)
-    write_split(DENSE_SPLIT, dense_runs(), DENSE_RULE)
+    write_split(SPLIT, groups(measured_runs()), RULE)
+    write_split(DENSE_SPLIT, groups(dense_runs()), DENSE_RULE)

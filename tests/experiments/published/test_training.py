@@ -2,17 +2,17 @@
 
 import pytest
 
+from experiments.published.split import split, write_split
 from experiments.published.training import (
     DENSE_RULE,
     DENSE_SPLIT,
     RULE,
     SPLIT,
     dense_runs,
+    groups,
     jax_runs,
     measured_runs,
     memory_runs,
-    split,
-    write_split,
 )
 from scaling.run import read_run
 
@@ -39,8 +39,8 @@ def test_runs_that_score_memory_are_others():
     [(SPLIT, measured_runs, RULE), (DENSE_SPLIT, dense_runs, DENSE_RULE)],
 )
 def test_the_parts_are_those_of_the_rule_and_hold_every_group_once(tmp_path, path, rows, rule):
-    assert not split()["fit"] & split()["left"]
-    write_split(tmp_path / "split.json", rows(), rule)
+    assert not split(path)["fit"] & split(path)["left"]
+    write_split(tmp_path / "split.json", groups(rows()), rule)
     assert (tmp_path / "split.json").read_bytes() == path.read_bytes()
 
 
