@@ -15,7 +15,7 @@ SIGNS: dict[type, str] = {
     ast.Add: "+", ast.Sub: "−", ast.Eq: "=", ast.Lt: "<", ast.LtE: "≤", ast.Gt: ">", ast.GtE: "≥",
     ast.NotEq: "≈",
 }  # fmt: skip
-TIMES, NOTHING = "×", "\N{INVISIBLE TIMES}"
+TIMES, DOT, NOTHING = "×", "\N{DOT OPERATOR}", "\N{INVISIBLE TIMES}"
 
 
 def mathml(formula: str) -> str:
@@ -80,7 +80,7 @@ def _product(node: ast.BinOp, text: str) -> str:
     ]  # fmt: skip
     firsts = (above[0] for above, _ in fractions[1:])
     lasts = ([*above, *below][-1] for above, below in fractions)
-    signs = [_between(last, first) for last, first in zip(lasts, firsts, strict=False)]
+    signs = [_between(last, first, DOT) for last, first in zip(lasts, firsts, strict=False)]
     return _row(drawn[0], *(sign + one for sign, one in zip(signs, drawn[1:], strict=True)))
 
 
@@ -93,11 +93,14 @@ def _times(factors: list[ast.AST], text: str, alone: bool = True) -> str:
     return _row(_factor(factors[0], text), *others)
 
 
-def _between(left: ast.AST, right: ast.AST) -> str:
-    """Return the sign of a product: none between letters, a cross beside numbers and words."""
+def _between(left: ast.AST, right: ast.AST, letters: str = NOTHING) -> str:
+    """Return the sign of a product: a cross beside numbers and words, none between letters.
+
+    Fractions have a dot between them, or else their bars would look like one.
+    """
     names = (one.id.partition("_")[0] for one in (left, right) if isinstance(one, ast.Name))
     words = any(len(name) > 1 and name not in GREEK for name in names)
-    return _sign(TIMES if _is_number(right) or words else NOTHING)
+    return _sign(TIMES if _is_number(right) or words else letters)
 
 
 def _factor(node: ast.AST, text: str) -> str:

@@ -41,6 +41,7 @@ COUNTED = {2: "Two problems", 3: "Three problems"}
 OPENS = "the rest of the lesson opens after your guess"
 NEAR_ENOUGH = 0.1  # relative, within which a guess is right: it is made without a calculator
 WIDE = 84  # characters of a line of code
+NO_BREAK = "\N{NO-BREAK SPACE}"  # between a number and its unit
 AGAIN = "Write a second guess into the field; then the page opens, with both."
 
 
@@ -397,7 +398,8 @@ class Page:
 
     def where_wrong(self, text: str, rows: Sequence[Mapping[str, Value]]) -> Any:
         """Return where the model of this lesson is wrong, with predicted and measured figures."""
-        return self.show(f"{t('## Where the model is wrong')}\n\n{text}", self.table(rows))
+        table = [self.table(rows)] if rows else []
+        return self.show(f"{t('## Where the model is wrong')}\n\n{text}", *table)
 
     def ending(
         self,
@@ -461,6 +463,8 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     is_figure = lambda cell: cell in ("", "none") or cell.lstrip("+-")[:1].isdigit()
     columns = ([row[i] for row in rows] for i in range(len(names)))
     sides = ["---:" if all(map(is_figure, column)) else ":---" for column in columns]
+    whole = lambda cell: cell.replace(" ", NO_BREAK) if cell.count(" ") == 1 else cell
+    rows = [[whole(cell) if is_figure(cell) else cell for cell in row] for row in rows]
     lines = [names, sides, *rows]
     return "\n".join(
         "| " + " | ".join(cell.replace("|", "/") for cell in line) + " |" for line in lines

@@ -73,6 +73,7 @@ def after_the_guess(field, length, machines):
     _larger = sc.learn.chip("a100-sxm-80g")["memory bandwidth"].answer
     _reads = sc.learn.chip(chips[1].name)["memory bandwidth"].answer / _larger
     mistakes = (
+        f"upside down {ratio**2:.4g}",
         f"measured for possible {seen / ratio:.4g}",
         f"other chip {_reads / ratio:.4g}",
     )
@@ -107,9 +108,9 @@ def after_the_guess(field, length, machines):
         "The old machine was *faster* than a step of full samples can be, and the new one "
         "slower. One explanation fits both: samples are shorter, and each step also "
         "takes seconds that no GPU makes shorter.",
-        "## Move the length until both machines agree\n\nAt a mean length the predicted step "
-        "leaves a rest of the measured one. The rest is outside the GPU: the same for both, if the "
-        "right length is chosen.",
+        "## Move the length until both machines agree\n\nFor each mean length, the "
+        "measured step less the predicted one is the rest: the time outside the GPU. At the right "
+        "length it is the same for both machines.",
         [software, network],
         tokens,
     )
@@ -295,10 +296,10 @@ def where_the_model_is_wrong(page, problems):
     ends = [both[0] for both in cases.values() if both]
     page.ending(
         problems,
-        f"The two unknowns lean on what was assumed. The length moves between {min(ends):,.0f} and "
-        f"{max(ends):,.0f} tokens with the software and the old machine's network; that it is far "
-        "below the limit, and that an H200's rest is longer than its work, stays. Where no length "
-        "explains both machines, what was assumed cannot be. Nobody has "
+        "The two unknowns depend on what was assumed. The length moves between "
+        f"{min(ends):,.0f} and {max(ends):,.0f} tokens with the software and the old machine's "
+        "network, but it is always far below the limit, and an H200 always waits longer than it "
+        "works. Where no length explains both machines, the assumption is refuted. Nobody has "
         "published the mean length of these samples: the inversion is not confirmed. A mean also "
         "hides the spread: padding to the longest of four would count as tokens here.",
         sensitivity,

@@ -67,7 +67,12 @@ cable let {fast}/s pass, then {half}/s, then {slow}/s, which is
 def after_the_guess(field, fsdp, half, meshes, slow):
     all_of_it = 2 * fsdp[0].median / fsdp[1].median
     nothing = fsdp[0].median / fsdp[1].median
-    mistakes = (f"whole step {all_of_it:.4g}", f"no wait {nothing:.4g}", "thousand")
+    halved = 2 * fsdp[1].median / fsdp[0].median
+    mistakes = (
+        f"whole step {all_of_it:.4g}",
+        f"no wait {nothing:.4g}",
+        f"upside down {halved:.4g}",
+    )
     page = parts.opened(field, 1e3 * fsdp[1].median, mistakes, tolerance=0.05)
     WAITING = "exposed_communication"
     bars = {

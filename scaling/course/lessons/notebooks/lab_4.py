@@ -156,10 +156,10 @@ def where_the_model_is_wrong(every, page, problems):
     page.ending(
         problems,
         f"{len(unexplained)} of {len(every)} exhibits have no named mistake: the list of mistakes "
-        "knows factors, not histories. Nor is our side above doubt: it computes with the figures "
-        "of the catalogue, which vendors print too, each with its source and date. It has been "
-        "beaten as well: where others tried every mesh of one node of A100, the rule of thumb "
-        "'fewest tensor x stage' lost less time in the median than the plan (docs/decide.md).",
+        "knows factors, not histories. Our numbers can be wrong too: they come from figures that "
+        "vendors print, each with its source and date in the catalogue. And a rule of thumb has "
+        "beaten our planner: where others tried every mesh of one node of A100, 'fewest tensor x "
+        "stage' lost less time in the median than the plan (docs/decide.md).",
         (),
     )
 

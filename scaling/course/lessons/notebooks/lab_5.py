@@ -125,7 +125,7 @@ def held_against_others(game, page, problem, published):
     ]
     luck = "" if played.luck is None else f"{percent(played.luck)} of the time"
     page.show(
-        "## Held against others",
+        "## Compared with others",
         page.table(held),
         f"The best of {TRIES} configurations drawn at random is as good as yours **{luck}**."
         if luck
@@ -261,10 +261,9 @@ def take_away(page, problem):
     )
     page.takeaway(
         "The same work on the same GPUs takes times that differ by a factor of ten and more. A "
-        "rule of thumb orders by one thing, and some day it is another one that binds. A model "
-        "orders by all of them, and is wrong in the first place as often as not: measure its "
-        "first five. And measure the network first, for a step time does not say which link is "
-        "ill.",
+        "rule of thumb orders by one thing, and sometimes another one binds. A model orders by "
+        "all of them, and about half of the time its first choice is not the best: measure its "
+        "first five. And measure the network before: a step time does not say which link is slow.",
         problems,
     )
     return problems, small

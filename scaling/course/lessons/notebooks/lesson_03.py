@@ -202,7 +202,7 @@ def two_ladders(cluster, inside, page, size):
 
 The guess on the second ladder is yours times the fitted time of {inside.ranks} GPUs. A ring sends
 nearly all of V through the NICs of every node; the textbook counts only the bytes that a node
-lacks. Rings are what the fitted figure has: that is part of the gap.
+lacks. The fitted figure is that of a ring, which is part of the gap.
 """,
         *map(page.ladder, ladders),
         """
@@ -244,15 +244,16 @@ def take_away(page):
     far = sc.price_collective("all-gather", far_size, "dgx-b200", nodes=4, ideal=True)
     problems = page.problems(
         parts.on_paper(
-            f"an all-reduce of V = {show(paper_size, 'bytes')} around a ring of eight A100 "
-            f"(NVLink: {show(300e9, 'bytes/s')} each way), without latency?",
+            f"how long does an all-reduce of V = {show(paper_size, 'bytes')} take around a ring of "
+            f"eight A100 (NVLink: {show(300e9, 'bytes/s')} each way), without latency?",
             (1e3 * ring.time, "ms"),
             mistakes=("all-reduce once", "ring 8", "both directions", "GiB", "thousand"),
             why="Twice seven eighths of V, over one direction of NVLink.",
         ),
         parts.in_simulator(
-            f"an all-gather of {show(far_size, 'bytes')} over four nodes of B200, by the textbook? "
-            "(`scaling collective all-gather --cluster dgx-b200 --nodes 4 --ideal`, and the bytes)",
+            f"how long does an all-gather of {show(far_size, 'bytes')} take over four nodes of "
+            "B200, by the textbook? (`scaling collective all-gather --cluster dgx-b200 --nodes 4 "
+            "--ideal`, and the bytes)",
             (1e3 * far.time, "ms"),
             mistakes=("node for chip 8", "ring 4", "bits", "GiB", "both directions", "thousand"),
             why=f"Here the network binds: {far.bottleneck}. NVLink is twice as fast as an H100's, "

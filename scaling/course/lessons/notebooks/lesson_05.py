@@ -35,8 +35,8 @@ def opening():
     D, F = 4096, 16_384  # width of the model and of its MLP, F = 4 D
     parts.opening(
         "lesson 5",
-        "say from how many tokens per device on any cluster hides the traffic of weights, "
-        "and choose between replicas and shards",
+        "say how many tokens per device hide the traffic of weights on any cluster, and choose "
+        "between replicas and shards",
         place,
         minutes=30,
         chapter="training",

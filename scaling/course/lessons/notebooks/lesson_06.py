@@ -205,7 +205,8 @@ def two_nodes(limit, page, per_node):
         "## Two nodes\n\nOne group over two nodes has all their NICs to itself, so by "
         "the textbook NVLink may still be the limit. Fitted figures count the hops between nodes "
         "as well. When groups share the NICs, as with `fsdp` inside the nodes and "
-        f"`tensor` across, each has one part in {per_node}: lay `tensor` in the node.",
+        f"`tensor` across, each has one part in {per_node}: "
+        "keep `tensor` inside the node.",
         page.table(places),
         "## What the compiler makes of it\n\nThe trainer's own step of Llama 3 8B, compiled for a "
         "DGX H100. Exchanges that *could* hide behind products do not always hide: with `tensor=8` "
@@ -283,9 +284,9 @@ def where_the_model_is_wrong(page, problems):
         f"The rule knows two resources. Measured: {series.machine} ({series.source}, {series.date}"
         "). In two microbatches eight chips are the fastest. In sixteen, of one sequence each, "
         f"eight chips take {eight / four - 1:.0%} longer than four: the kernels are so short that "
-        "the host launches them too slowly, which the model knows (`host`), and yet it is "
-        f"{1 - steps[-1].step_time / eight:.0%} too fast there: what else slows eight processes on "
-        "one host is not in it.",
+        "the host launches them too slowly, which the model knows (`host`). It is still "
+        f"{1 - steps[-1].step_time / eight:.0%} too fast there: "
+        "something else slows eight processes on one host.",
         compared,
     )
 

@@ -122,9 +122,9 @@ def the_ladder_of_a_step(devices, example, page, whole):
     answer, alone = limits["fewest tokens with fsdp and tensor"], limits["fsdp, forward"]
     mine = example.batch.tokens / devices
     page.show(
-        "## The ladder of a step of the plainest split",
+        f"## The ladder of {whole.mesh}",
         page.ladder(sc.learn.step_ladder(**whole.arguments)),
-        f"## What the rule says\n\nThis run has {mine:,.0f} tokens a device; all of fsdp "
+        f"## What the rule says\n\nThis run has {mine:,.0f} tokens a device; fsdp alone "
         f"needs {float(alone):,.0f} to hide its communication, the best split of fsdp "
         f"and tensor {float(answer):,.0f}.",
         page.formula(answer),

@@ -157,11 +157,10 @@ def what_travels(page):
     page.show(
         f"""
 Try the three schedules with the same P and M. With one forward and one backward in turn the bubble
-is as long as before, and yet fewer microbatches wait in memory: at most 2 P - 1 instead of M (P
-where each stage goes on as soon as it can), so that M can grow. With two parts a stage runs layers
-from the front and from the back of the model. Turns are half as long, and still P - 1 of them are
-idle: the bubble halves. Activations travel twice as often, and M must be a multiple of P. About as
-much is kept: a backward pass still follows as soon as it can.
+is as long as before, but fewer microbatches wait in memory: at most 2 P - 1 instead of M. So M can
+grow. With two parts a stage holds layers from the front and from the back of the model. A turn is
+half as long, and still P - 1 turns are idle: the bubble halves. Activations travel twice as often,
+and M must be a multiple of P. The memory is about the same.
 
 ## What travels
 

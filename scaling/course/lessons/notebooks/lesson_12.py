@@ -116,7 +116,7 @@ def two_unknowns(case, page, steps):
             "off by": parts.off(fixed_predicted, fixed),
         },
         {
-            "part": "bytes one after another on the cable",
+            "part": "bytes on the cable that the step waits for",
             "predicted": format_rate(sent_predicted, "B"),
             "measured": format_rate(sent, "B"),
             "off by": parts.off(sent_predicted, sent),
@@ -126,9 +126,8 @@ def two_unknowns(case, page, steps):
     larger = "the network" if on_cable else "compute and host"
     page.show(
         page.picture(stacked_bars(bars, format_time), words),
-        "## Two unknowns\n\nA step is T = a + b / W: what does not cross the cable, and "
-        "the bytes that cross it with nothing beside them. Three rates give both, of the "
-        "predictions and of the measurements alike.",
+        "## Two unknowns\n\nA step is T = a + b / W: seconds without the cable, and bytes that it "
+        "waits for. Three rates give both, for the predictions and for the measurements.",
         page.table(table),
         f"Here the larger mistake is in **{larger}**.",
     )

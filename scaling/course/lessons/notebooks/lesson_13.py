@@ -201,7 +201,7 @@ def where_the_model_is_wrong(page, predictions, problems):
         problems,
         "Plans are closed forms; `scaling plan --verify` prices the best again from their "
         "compiled programs. Meshes whose ranges overlap cannot be told apart. Failures, restarts, "
-        "evaluation and data take their part: `scaling budget` prices failures that you state.",
+        "evaluation and data take time as well: `scaling budget` prices failures that you state.",
         parts.ranges(predictions),
     )
 
