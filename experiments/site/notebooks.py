@@ -6,7 +6,7 @@ package index, which is not ours, is never asked for.
 """
 
 import os
-import shutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +22,9 @@ from scaling.course.web.texts import page_text
 PACKAGES = ("numpy", "scipy")  # of Pyodide; scipy fits the lines of lesson 3
 EXPORT = ("marimo", "-y", "-q", "export")
 NOT_PAGES = ("CLAUDE.md", "site.webmanifest")  # that marimo copies beside its scripts
+# marimo asks for the versions installed here where its list of Pyodide's cannot be reached, and
+# micropip refuses all packages when one has another version.
+PINNED = re.compile(rf"({'|'.join(PACKAGES)})(?:==|%3D%3D)[\d.]+")
 ELEMENT = "<marimo-wasm"  # of marimo's page, whose attributes say where Python comes from
 
 HEADER = "# /// script\n"
@@ -37,20 +40,30 @@ def export(lesson: Lesson, wheel: Path, out: Path, place: Place, cache: Path) ->
     Args:
         cache: where the outputs of runs are kept from one build to the next.
     """
-    name = lesson.file.stem
-    with TemporaryDirectory() as folder:  # marimo keeps sessions beside what it exports
-        copy = Path(folder) / lesson.file.name
-        shutil.copyfile(lesson.file, copy)
-        _run(*EXPORT, "ipynb", copy, "-o", out / f"{name}.ipynb", "-f")
-        copy.write_text(with_header(lesson.file, wheel), encoding="utf-8")
-        words = (*EXPORT, "html-wasm", copy, "-o", out / f"{name}.html", "-f", "--no-sandbox")
-        _run(*words, "--mode", "run")
-    add_install_cell(out / f"{name}.ipynb")
+    notebook = out / f"{lesson.file.stem}.ipynb"
+    _export("ipynb", lesson, lesson.source, notebook)
+    add_install_cell(notebook)
     write_run(lesson, out, place, cache)
-    open_page(out / f"{name}.html", place)
+    write_opened(lesson, wheel, out, place)
     for other in OTHERS:
         with speaking(other):
             write_run(lesson, out.parent / other / "lessons", spoken(place), cache)
+
+
+def write_opened(lesson: Lesson, wheel: Path, out: Path, place: Place) -> None:
+    """Write LESSON.html, which opens in a browser."""
+    page = out / f"{lesson.file.stem}.html"
+    _export(
+        "html-wasm", lesson, with_header(lesson.file, wheel), page, "--no-sandbox", "--mode", "run"
+    )
+    open_page(page, place)
+
+
+def _export(form: str, lesson: Lesson, source: str, out: Path, *words: str) -> None:
+    with TemporaryDirectory() as folder:  # marimo keeps sessions beside what it exports
+        copy = Path(folder) / lesson.file.name
+        copy.write_text(source, encoding="utf-8")
+        _run(*EXPORT, form, copy, "-o", out, "-f", *words)
 
 
 def write_run(lesson: Lesson, out: Path, place: Place, cache: Path) -> None:
@@ -75,7 +88,7 @@ def read_page(lesson: Lesson, cells: str, place: Place) -> str:
 
 def open_page(page: Path, place: Place) -> None:
     """Let marimo's page take Python from the site where it is there, else say what is missing."""
-    text = page.read_text(encoding="utf-8")
+    text = PINNED.sub(r"\1", page.read_text(encoding="utf-8"))
     if (page.parent.parent / "pyodide" / LESSONS_LOCK).is_file():
         folder = "../pyodide/"
         given = (

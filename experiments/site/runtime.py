@@ -1,9 +1,9 @@
-"""Python for a browser, as far as it can be had here: `make pyodide` writes it to build/pyodide.
+"""Python for a browser, from package registries: `make pyodide` writes it to build/pyodide.
 
-Pyodide itself comes from npm. Wheels that it was built with (numpy, and what marimo needs) are on
-its CDN alone; each is taken from there, held against the lock file's hash, and where that fails the
-lock file names the CDN, so that a browser with a network takes it from there. marimo's lessons have
-a lock file of marimo's own.
+Pyodide itself comes from npm, without wheels. Those of numpy and scipy lie in a package on PyPI
+that brings a later Pyodide of the same ABI (PEP 783); the lock file of that Pyodide, from npm,
+proves by their hashes that they are Pyodide's own. What marimo loads besides comes from PyPI in the
+versions installed here. What cannot be had is named, and a browser takes it from the CDN.
 
     python -m experiments.site.runtime [--out build/pyodide]     says what was had and what was not
 """
@@ -15,15 +15,14 @@ import re
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib.metadata import version
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import distribution, version
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from urllib.error import URLError
 from urllib.parse import urljoin, urlsplit
-from urllib.request import urlopen
+from zipfile import ZipFile
 
 ROOT = Path(__file__).parents[2]
 CDN = "https://cdn.jsdelivr.net/pyodide/v314.0.0/full/"  # of the version that marimo's pages load
@@ -32,19 +31,24 @@ CORE = (  # what a browser loads of the npm package
     "pyodide-lock.json",
 )
 LOCK, LESSONS_LOCK = "pyodide-lock.json", "marimo-lock.json"
-MARIMO_LOCK = "https://wasm.marimo.app/pyodide-lock.json?v={marimo}&pyodide=v{pyodide}"
-LESSONS = (  # packages that marimo's page loads before a lesson, and those that lessons need
-    *("micropip", "msgspec", "marimo-base", "markdown", "pymdown-extensions", "narwhals"),
-    *("packaging", "numpy", "scipy"),
+MARIMO_LOCK = "https://wasm.marimo.app/pyodide-lock.json"  # that marimo's pages load by themselves
+BUNDLE = "open-webui==0.12.4"  # on PyPI, 106 MB; its folder IN_BUNDLE has wheels of this Pyodide:
+BUNDLED, IN_BUNDLE = "314.0.3", "open_webui/frontend/pyodide"
+FROM_BUNDLE = ("numpy", "scipy")
+INSTALLED = (  # with marimo, and pure Python
+    *("markdown", "pymdown-extensions", "narwhals", "packaging", "docutils", "pygments", "jedi"),
+    *("parso", "tomlkit", "itsdangerous", "python-multipart"),
 )
-PATIENCE = 20.0  # s that a host may be silent
-Get = Callable[[str], bytes]
+NEWEST = ("micropip", "pyodide-http", "msgspec")  # the last has a wheel for Pyodide on PyPI
+FOR_PYODIDE = (  # pip's words for wheels that 314's ABI takes, and for pure ones
+    *("--platform=pyemscripten_2026_0_wasm32", "--python-version=3.14", "--abi=cp314"),
+    "--implementation=cp",
+)
+LESSONS = ("marimo-base", "pyyaml", *INSTALLED, *NEWEST, *FROM_BUNDLE)
 
 
-def get(address: str) -> bytes:
-    """Return what a host sends; OSError where it sends nothing."""
-    with urlopen(address, timeout=PATIENCE) as answer:
-        return answer.read()
+class Absent(Exception):
+    """What a registry does not give, and why."""
 
 
 def pyodide_version() -> str:
@@ -62,26 +66,119 @@ def marimo_version_of_pyodide() -> str:
     raise AssertionError("marimo's worker names no version of Pyodide")
 
 
-def take_core(out: Path) -> str:
-    """Write Pyodide's own files from npm; returns why not, "" where they are there."""
-    if all((out / name).is_file() for name in CORE):
-        return ""
-    name = f"pyodide@{pyodide_version()}"
+def from_npm(pyodide: str, folder: Path) -> Path:
+    """Return the folder of a version of Pyodide, unpacked."""
+    out = folder / pyodide
+    out.mkdir()
+    _client(f"pyodide@{pyodide}", ["npm", "pack", "--silent", f"pyodide@{pyodide}"], out)
+    with tarfile.open(next(out.glob("*.tgz"))) as archive:
+        archive.extractall(out, filter="data")
+    return out / "package"
+
+
+def from_pypi(folder: Path, packages: Sequence[str], *words: str) -> list[Path]:
+    """Return wheels of packages, without what they need."""
+    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:"]
+    folder.mkdir()
+    _client(", ".join(packages), [*pip, *words, *packages], folder)
+    return list(folder.iterdir())
+
+
+def _client(what: str, command: Sequence[str], folder: Path) -> None:
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    except FileNotFoundError as error:
+        raise Absent(f"{what}: {command[0]} is not installed here") from error
+    if done.returncode:
+        raise Absent(f"{what}: {done.stderr.strip().splitlines()[-1]}")
+
+
+def write_core(folder: Path, out: Path) -> None:
+    """Write Pyodide's own files."""
+    core = from_npm(pyodide_version(), folder)
+    for file in CORE:
+        (out / file).write_bytes((core / file).read_bytes())
+    write_lock(out, LOCK)
+
+
+def write_bundled(folder: Path, out: Path) -> None:
+    """Write Pyodide's wheels of numpy and scipy."""
+    lock = json.loads((from_npm(BUNDLED, folder) / LOCK).read_text(encoding="utf-8"))
+    (bundle,) = from_pypi(folder / "bundle", [BUNDLE], "--python-version=3.12")
+    with ZipFile(bundle) as archive:
+        for package in (lock["packages"][name] for name in FROM_BUNDLE):
+            file = package["file_name"]
+            (out / file).write_bytes(proven(archive.read(f"{IN_BUNDLE}/{file}"), package))
+    write_lock(out, LOCK)
+
+
+def write_lessons(folder: Path, out: Path) -> None:
+    """Write the wheels that marimo's pages load."""
+    exact = [f"{name}=={version(name)}" for name in INSTALLED]
+    names = [f"marimo-base=={version('marimo')}", *exact, *NEWEST]
+    for wheel in from_pypi(folder / "lessons", names, *FOR_PYODIDE):
+        (out / wheel.name).write_bytes(wheel.read_bytes())
+    pure_wheel("pyyaml", out)
+    write_lock(out, LESSONS_LOCK)
+
+
+def proven(data: bytes, package: Mapping[str, Any]) -> bytes:
+    """Return a wheel that has the hash of a lock file."""
+    if hashlib.sha256(data).hexdigest() != package["sha256"]:
+        raise SystemExit(f"{package['file_name']} is not what the lock file says: another sha256")
+    return data
+
+
+def pure_wheel(name: str, out: Path) -> None:
+    """Write an installed package as a wheel, without its compiled part."""
+    found = distribution(name)
+    with ZipFile(out / f"{name}-{found.version}-py3-none-any.whl", "w") as archive:
+        for file in found.files or ():
+            if file.suffix in (".py", "") and ".." not in file.parts:
+                archive.write(str(file.locate()), file.as_posix())
+
+
+def with_wheels(lock: Mapping[str, Any], out: Path) -> dict[str, Any]:
+    """Return a lock file with the wheels that lie in a folder; all others are on the CDN."""
+    packages = {
+        name: {**package, "file_name": urljoin(CDN, package["file_name"])}
+        for name, package in lock["packages"].items()
+    }
+    for file in out.glob("*.whl"):
+        written, release = file.name.split("-")[:2]
+        name = written.replace("_", "-")
+        new = {"imports": [], "depends": [], "install_dir": "site", "package_type": "package"}
+        packages[name] = {
+            **packages.get(name, new),
+            **{"name": name, "version": release, "file_name": file.name},
+            "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
+        }
+    if "marimo-base" in packages:
+        packages["marimo-base"]["depends"] = [name for name in LESSONS if name != "marimo-base"]
+    return {**lock, "packages": packages}
+
+
+def write_lock(out: Path, name: str) -> None:
+    """Write Pyodide's lock file with the wheels that lie beside it; all others are on the CDN."""
+    lock = json.loads((out / LOCK).read_text(encoding="utf-8"))
+    (out / name).write_text(json.dumps(with_wheels(lock, out)), encoding="utf-8")
+
+
+def take(out: Path) -> list[str]:
+    """Write all that can be had; return a line for each thing that cannot."""
+    out.mkdir(parents=True, exist_ok=True)
+    for old in (*out.glob("*.whl"), out / LOCK, out / LESSONS_LOCK):
+        old.unlink(missing_ok=True)
+    missing = []
     with TemporaryDirectory() as folder:
-        try:
-            command = ["npm", "pack", "--silent", name]
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-        except FileNotFoundError:
-            return f"{name}: npm is not installed here"
-        if done.returncode:
-            return f"{name}: npm does not have it: {done.stderr.strip()[-200:]}"
-        (packed,) = Path(folder).glob("*.tgz")
-        with tarfile.open(packed) as archive:
-            archive.extractall(folder, filter="data")
-        out.mkdir(parents=True, exist_ok=True)
-        for file in CORE:
-            (out / file).write_bytes((Path(folder) / "package" / file).read_bytes())
-    return ""
+        for write in (write_core, write_bundled, write_lessons):
+            try:
+                write(Path(folder), out)
+            except Absent as error:
+                missing.append(str(error))
+                if write is write_core:
+                    break
+    return missing
 
 
 def closure(packages: Mapping[str, Any], names: Iterable[str]) -> list[str]:
@@ -94,52 +191,6 @@ def closure(packages: Mapping[str, Any], names: Iterable[str]) -> list[str]:
             found[name] = None
             waiting += packages[name]["depends"]
     return list(found)
-
-
-def take_wheels(
-    lock: Mapping[str, Any], base: str, names: Sequence[str], out: Path, get: Get = get
-) -> tuple[dict[str, Any], list[str]]:
-    """Write wheels of a lock file; return it with the places of all, and the wheels not had.
-
-    Args:
-        base: address that the lock file's names are relative to.
-        names: of packages, whose dependencies are taken too.
-    """
-    packages = {name: dict(package) for name, package in lock["packages"].items()}
-    missing = []
-    for name in closure(packages, names):
-        address = urljoin(base, packages[name]["file_name"])
-        file = out / Path(urlsplit(address).path).name
-        try:
-            data = file.read_bytes() if file.is_file() else get(address)
-        except (URLError, OSError):
-            missing.append(address)
-            continue
-        if hashlib.sha256(data).hexdigest() != packages[name]["sha256"]:
-            raise SystemExit(f"{address} is not what the lock file says: another sha256")
-        file.write_bytes(data)
-        packages[name]["file_name"] = file.name
-    for package in packages.values():
-        if not (out / package["file_name"]).is_file():
-            package["file_name"] = urljoin(base, package["file_name"])
-    return {**lock, "packages": packages}, missing
-
-
-def take(out: Path, get: Get = get) -> list[str]:
-    """Write all that can be had; return a line for each thing that cannot."""
-    if problem := take_core(out):
-        return [problem]
-    lock = json.loads((out / LOCK).read_text(encoding="utf-8"))
-    found, missing = take_wheels(lock, CDN, ("numpy",), out, get)
-    (out / LOCK).write_text(json.dumps(found), encoding="utf-8")
-    address = MARIMO_LOCK.format(marimo=version("marimo"), pyodide=pyodide_version())
-    try:
-        marimo = json.loads(get(address))
-    except (URLError, OSError):
-        return [*missing, address]
-    found, more = take_wheels(marimo, CDN, LESSONS, out, get)
-    (out / LESSONS_LOCK).write_text(json.dumps(found), encoding="utf-8")
-    return [*missing, *more]
 
 
 def hosts_of(runtime: Path | None, names: Sequence[str] | None) -> list[str]:
@@ -160,8 +211,8 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "pyodide")
     out = parser.parse_args().out
     missing = take(out)
-    for address in missing:
-        print(f"not to be had here: {address}")
+    for line in missing:
+        print(f"not to be had here: {line}")
     if (out / LOCK).is_file():
         print(f"{out}: Pyodide {pyodide_version()}, {sum(1 for _ in out.glob('*.whl'))} wheels")
         for what, names in (("the explorer", ("numpy",)), ("lessons", None)):

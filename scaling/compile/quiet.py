@@ -9,7 +9,6 @@ While `quiet` is on, descriptor 2 is the log file and `sys.stderr` a copy of the
 
 import io
 import os
-import resource
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -72,6 +71,8 @@ def check_address_space() -> None:
     Raises:
         InputError: the limit, and how to lift it.
     """
+    import resource  # which a browser's Python, that compiles nothing, lacks
+
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY and limit < LEAST_ADDRESS_SPACE:
         raise InputError(

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments.site import runtime
 from experiments.site.check import broken_links, loads_from_elsewhere
 from experiments.site.documents import document_entries
 from experiments.site.notebooks import open_page, read_page, with_header, write_run
@@ -24,7 +25,6 @@ from experiments.site.runtime import (
     hosts_of,
     marimo_version_of_pyodide,
     pyodide_version,
-    take_wheels,
 )
 from experiments.site.stored import cache_folder, cached, keep, write_small
 from scaling.course.language import speaking
@@ -35,7 +35,18 @@ from scaling.program.stored import stored_programs
 
 CDN = "https://cdn.jsdelivr.net/"  # of Pyodide alone
 # What a browser does not have; the site's Python has to do without it.
-ABSENT = ("jax", "jaxlib", "flax", "matplotlib", "scipy", "rich", "marimo", "markdown_it")
+ABSENT = (
+    *("jax", "jaxlib", "flax", "matplotlib", "scipy", "rich", "marimo", "markdown_it"),
+    *(
+        "curses",
+        "grp",
+        "pwd",
+        "readline",
+        "resource",
+        "syslog",
+        "tkinter",
+    ),  # Pyodide 314 omits them
+)
 LESSONS = (*lessons(), *labs())
 
 
@@ -148,38 +159,58 @@ LOCKED = {
         "numpy": {
             "file_name": "numpy-2.whl",
             "depends": ["blas"],
-            "sha256": sha256(b"n").hexdigest(),
+            "sha256": "",
+            "imports": ["numpy"],
         },
-        "blas": {"file_name": "blas-1.zip", "depends": [], "sha256": sha256(b"b").hexdigest()},
-        "other": {"file_name": "o.whl", "depends": [], "sha256": ""},
+        "blas": {"file_name": "blas-1.zip", "depends": [], "sha256": ""},
     }
 }
 
 
-def test_wheels_that_can_be_had_lie_beside_and_others_name_their_host(tmp_path):
-    def get(address):
-        if "blas" in address:
-            raise OSError
-        return b"n"
-
-    found, missing = take_wheels(LOCKED, "https://host/full/", ("numpy",), tmp_path, get)
-    names = {name: package["file_name"] for name, package in found["packages"].items()}
-    assert missing == ["https://host/full/blas-1.zip"]
-    assert names == {
-        "numpy": "numpy-2.whl",
-        "blas": "https://host/full/blas-1.zip",
-        "other": "https://host/full/o.whl",
-    }
+def test_wheels_that_were_had_lie_beside_and_others_are_on_the_cdn(tmp_path):
+    (tmp_path / "numpy-3-cp314-cp314-pyemscripten_2026_0_wasm32.whl").write_bytes(b"n")
+    (tmp_path / "python_multipart-1-py3-none-any.whl").touch()
+    found = runtime.with_wheels(LOCKED, tmp_path)
+    numpy, blas = (found["packages"][name] for name in ("numpy", "blas"))
+    assert numpy["file_name"].startswith("numpy-3-") and numpy["version"] == "3"
+    assert numpy["sha256"] == sha256(b"n").hexdigest() and numpy["imports"] == ["numpy"]
+    assert blas["file_name"] == f"{runtime.CDN}blas-1.zip"
+    assert found["packages"]["python-multipart"]["depends"] == []
     (tmp_path / LOCK).write_text(json.dumps(found))
-    assert hosts_of(tmp_path, ("numpy",)) == ["host"]
-    again, missing = take_wheels(found, "https://host/full/", ("numpy",), tmp_path, lambda a: b"b")
-    (tmp_path / LOCK).write_text(json.dumps(again))
-    assert missing == [] == hosts_of(tmp_path, ("numpy",))
+    assert hosts_of(tmp_path, ("numpy",)) == ["cdn.jsdelivr.net"]
+    assert hosts_of(tmp_path, ("python-multipart",)) == []
 
 
-def test_a_wheel_that_is_another_is_refused(tmp_path):
-    with pytest.raises(SystemExit, match="another sha256"):
-        take_wheels(LOCKED, "https://host/", ("blas",), tmp_path, lambda address: b"x")
+def test_a_wheel_that_is_another_is_refused():
+    package = {"file_name": "numpy-2.whl", "sha256": sha256(b"n").hexdigest()}
+    assert runtime.proven(b"n", package) == b"n"
+    with pytest.raises(SystemExit, match="numpy-2.whl .* another sha256"):
+        runtime.proven(b"x", package)
+
+
+def test_what_a_registry_lacks_is_named_and_loaded_from_the_cdn(tmp_path, monkeypatch):
+    core, out = tmp_path / "core", tmp_path / "out"
+    core.mkdir()
+    for name in runtime.CORE:
+        (core / name).write_text(json.dumps(LOCKED))
+
+    def absent(folder, packages, *words):
+        raise runtime.Absent(f"{packages[0]}: no")
+
+    monkeypatch.setattr(runtime, "from_npm", lambda pyodide, folder: core)
+    monkeypatch.setattr(runtime, "from_pypi", absent)
+    assert [line.partition("==")[0] for line in runtime.take(out)] == ["open-webui", "marimo-base"]
+    assert hosts_of(out, ("numpy",)) == ["cdn.jsdelivr.net"]
+    assert not (out / LESSONS_LOCK).exists() and "pypi.org" in hosts_of(out, None)
+
+
+def test_a_wheel_of_what_is_installed_has_no_compiled_part(tmp_path):
+    runtime.pure_wheel("pyyaml", tmp_path)
+    (wheel,) = tmp_path.iterdir()
+    assert wheel.name.endswith("-py3-none-any.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "yaml/loader.py" in names and any(name.endswith("info/METADATA") for name in names)
+    assert not [name for name in names if name.endswith((".so", ".pyd", ".pyc"))]
 
 
 def test_what_a_page_loads_from_other_hosts_stands_on_it(tmp_path, site):
@@ -197,12 +228,13 @@ def test_a_lesson_takes_python_from_the_site_where_that_has_all_of_it(tmp_path):
     (tmp_path / "pyodide").mkdir()
     page = tmp_path / "lessons" / "x.html"
     for exists in (False, True):
-        page.write_text("<head></head><marimo-wasm hidden>")
+        page.write_text("<head></head><marimo-wasm hidden>scipy==1.2 %22numpy%3D%3D2.4%22")
         if exists:
             (tmp_path / "pyodide" / LESSONS_LOCK).touch()
         open_page(page, place_of(None))
         assert ('data-pyodide-index-url="../pyodide/"' in page.read_text()) == exists
         assert 'src="../open.js"' in page.read_text()
+        assert "scipy %22numpy%22" in page.read_text(), "the version is Pyodide's"
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_one_of_each_group_is_priced(entry):
 ABSENT = """
 import importlib.metadata as metadata, sys, warnings
 warnings.simplefilter("error")  # such as an overflow of 32-bit integers
-names = "jax", "jaxlib", "flax", "optax", "orbax", "matplotlib", "scipy"
+names = "jax", "jaxlib", "flax", "optax", "orbax", "matplotlib", "scipy", "resource"
 version = metadata.version
 sys.modules.update(dict.fromkeys(names))
 
