@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from scaling.course.puzzles.puzzle import puzzles as puzzles
     from scaling.course.quizzes.common_mistakes import diagnose as diagnose
     from scaling.course.quizzes.quiz import quizzes as quizzes
+    from scaling.course.sweeps.game import play_sweep as play_sweep
+    from scaling.course.sweeps.game import sweep as sweep
 
 _MODULES = {  # name -> the module that defines it
     "chip": "scaling.api.chip",
@@ -45,6 +47,8 @@ _MODULES = {  # name -> the module that defines it
     "step_ladder": "scaling.course.ladder.ladders",
     "check_puzzle": "scaling.course.puzzles.check",
     "puzzles": "scaling.course.puzzles.puzzle",
+    "sweep": "scaling.course.sweeps.game",
+    "play_sweep": "scaling.course.sweeps.game",
     "quizzes": "scaling.course.quizzes.quiz",
     "diagnose": "scaling.course.quizzes.common_mistakes",
     "lessons": "scaling.course.lessons.index",

@@ -16,15 +16,7 @@ from typing import Any
 import scaling
 from experiments.published.plan_models import Guess, left_out, shipped
 from experiments.published.score_plans import on_its_network
-from experiments.published.sweeps import (
-    ALIKE,
-    NODE,
-    Problem,
-    Tried,
-    measured_on,
-    playbook,
-    problems,
-)
+from experiments.published.sweeps import NODE, Problem, Tried, measured_on, playbook, problems
 from scaling.course.sweeps.game import COLUMNS, FILE, TRIES
 from scaling.planning.rules import FEWEST, MEGATRON, layout_of
 from scaling.run import read_run
@@ -63,12 +55,8 @@ def document(today: str) -> dict[str, Any]:
 
 
 def described(problem: Problem) -> dict[str, Any]:
-    """Return one problem; its rows stand in the order of their axes, so that it tells nothing.
-
-    On the sound network what ran on a node as ill as those of the sick month is left out.
-    """
-    least = bus(problem, NODE) / ALIKE if problem.fabric == "good" else 0.0
-    rows = sorted((r for r in problem.rows if (inside(r) or least) >= least), key=chosen)
+    """Return one problem; its rows stand in the order of their axes, so that it tells nothing."""
+    rows = sorted(problem.rows, key=chosen)
     problem = replace(problem, rows=tuple(rows))
     here = on_its_network(problem).rows
     sound = on_its_network(replace(problem, fabric="good")).rows
@@ -88,7 +76,7 @@ def described(problem: Problem) -> dict[str, Any]:
         "rule": rows.index(first_of(problem.ran)),
         **{name: order(said)[:TRIES] for name, said in guesses.items()},
         "rows": [
-            [*chosen(row), row.step_time, digits(own), digits(healthy), inside(row)]
+            [*chosen(row), row.step_time, digits(own), digits(healthy), row.inside or None]
             for row, own, healthy in zip(rows, *times, strict=True)
         ],
     }
@@ -100,12 +88,6 @@ def chosen(row: Tried) -> tuple[int, ...]:
     tensor, stage = row.mesh.get("tensor", 1), row.mesh.get("stage", 1)
     zero = int(row.id.rpartition("-z")[2])
     return tensor, stage, data, zero, batch["global_batch"] // data // batch["microbatches"]
-
-
-def inside(row: Tried) -> float | None:
-    """Return the all-reduce's bus bandwidth inside a node, as the row's own job measured it."""
-    found = (b.bandwidth for b in row.buses if (b.collective, b.ranks) == ("all-reduce", NODE))
-    return next(found, None)
 
 
 def first_of(rows: Sequence[Tried]) -> Tried:

@@ -78,6 +78,12 @@ class Tried:
         """Its axes."""
         return self.run["mesh"]
 
+    @property
+    def inside(self) -> float:
+        """Bus bandwidth of the all-reduce inside a node; 0: its job did not measure it."""
+        buses = (b for b in self.buses if (b.collective, b.ranks) == ("all-reduce", NODE))
+        return next((bus.bandwidth for bus in buses), 0.0)
+
 
 @lru_cache(maxsize=1)
 def playbook() -> tuple[Tried, ...]:
@@ -142,18 +148,26 @@ def _tried(row: dict[str, str]) -> Tried:
 
 
 @lru_cache
+def health(fabric: str, gpus: int) -> float:
+    """Median bus bandwidth inside a node of the Playbook's jobs on so many GPUs of a network."""
+    return median(row.inside for row in playbook() if (row.fabric, row.gpus) == (fabric, gpus))
+
+
+def is_ill(row: Tried) -> bool:
+    """Whether a job of the sound network had a node as slow as those of the sick month."""
+    return row.fabric == "good" and row.inside < health("good", row.gpus) / ALIKE
+
+
+@lru_cache
 def measured_on(fabric: str, gpus: int) -> list[dict[str, Any]]:
     """Calls as `cluster.measured` takes them: medians over the Playbook's jobs that are as sick.
 
     Those whose all-reduce inside a node reaches what it does in jobs of so many GPUs, within
     `ALIKE`: the slow jobs of 2 and 4 nodes had a tenth of it, for whatever reason; larger ones all.
     """
+    own = health(fabric, gpus)
     rows = [row for row in playbook() if row.fabric == fabric]
-    inside = lambda row: next(
-        (b.bandwidth for b in row.buses if (b.collective, b.ranks) == ("all-reduce", NODE)), 0.0
-    )
-    own = median(inside(row) for row in rows if row.gpus == gpus)
-    rows = [row for row in rows if own / ALIKE < inside(row) < own * ALIKE]
+    rows = [row for row in rows if own / ALIKE < row.inside < own * ALIKE]
     return [
         {"collective": bus.collective, "ranks": bus.ranks, "ranks_per_node": NODE}
         | {"bytes": CALL, "bus_bandwidth": bus.bandwidth}
@@ -196,7 +210,7 @@ class Problem:
     name: str  # source, model, devices, global batch, sequence
     source: str
     fabric: Literal["good", "slow"] | None
-    rows: tuple[Tried, ...]  # those with a time that ranks, and those that ran out of memory
+    rows: tuple[Tried, ...]  # times that rank, of no ill job, and what ran out of memory
 
     @property
     def ran(self) -> tuple[Tried, ...]:
@@ -217,7 +231,7 @@ def problems() -> tuple[Problem, ...]:
     found = []
     for name, rows in alike.items():
         for fabric in dict.fromkeys(row.fabric for row in rows if row.ranks):
-            ran = [row for row in rows if row.ranks and row.fabric == fabric]
+            ran = [r for r in rows if r.ranks and r.fabric == fabric and not is_ill(r)]
             out = [row for row in rows if row.status == "oom" and row.evidence]
             if len(ran) >= FEWEST:
                 found.append(Problem(name, rows[0].source, fabric, (*ran, *out)))

@@ -22,7 +22,7 @@ from scaling.course.quizzes.answered import (
     summary,
 )
 from scaling.course.quizzes.quiz import QuizAnswer, compute, find, quizzes
-from scaling.course.sweeps.game import play, sweep
+from scaling.course.sweeps.game import play_sweep, sweep
 from scaling.course.web.server import serve as serve_pages
 from scaling.meshes.errors import InputError, check_keys
 from scaling.questions.page import show as in_unit
@@ -169,10 +169,10 @@ def _quiz(name: str, given: tuple[str, ...], json: bool) -> int:
 def _sweep(name: str | None, tries: tuple[str, ...], json: bool) -> int:
     """Print the game after these tries; without a name, what can be played."""
     if name is not None:
-        return show(play(name, tries), json)
+        return show(play_sweep(name, tries), json)
     if tries:
         raise InputError("say of which sweep: scaling learn sweep 3.57B-128 --try ...")
-    games = [play(problem.name, ()) for problem in sweep().problems]
+    games = [play_sweep(problem.name, ()) for problem in sweep().problems]
     if json:
         print(json_text.dumps([game.to_dict() for game in games], allow_nan=False))
         return 0

@@ -7,7 +7,7 @@ import pytest
 
 from experiments.screenshots import served_lesson
 from scaling.course.lessons.index import labs
-from scaling.course.sweeps.game import TRIES, find_problem, play, sweep
+from scaling.course.sweeps.game import TRIES, find_problem, play_sweep, sweep
 from tests.browser.test_pages import DESKTOP, PHONE, check_accessible, opened, screens  # noqa: F401
 
 pytestmark = pytest.mark.browser
@@ -31,7 +31,7 @@ def test_five_tries_have_the_verdict_of_the_command(browser, pages, screens, sch
     assert len(rows) == TRIES
     for row in rows:
         attempt(page, row)
-    game = play(NAME, list(map(str, rows)))
+    game = play_sweep(NAME, list(map(str, rows)))
     page.get_by_text(f"Rank {game.rank} of {len(problem.times)} that ran").wait_for()
     text = page.locator("#game").inner_text()
     assert "out of memory" in text and f"{game.luck:.1%} of the time" in text
@@ -93,7 +93,7 @@ def test_lab_5_is_played_to_its_verdict(browser, screens, size):  # noqa: F811
             page.get_by_role("button", name="Try it").click()
             page.get_by_text(f"{TRIES - number} of {TRIES} tries left").wait_for()
         page.get_by_role("heading", name="Held against others").wait_for()
-        game = play(problem.name, list(map(str, rows)))
+        game = play_sweep(problem.name, list(map(str, rows)))
         page.get_by_text(f"{game.luck:.1%} of the time").wait_for()
         wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
         assert wide <= 0, f"{wide} pixels too wide"

@@ -2,7 +2,8 @@
 
     find("all-gather")  ->  topics, the best first: commands, lessons, quizzes, pages of docs/
 
-A word that is one of a topic's counts most, then its title, its section, and what its quizzes ask.
+A word that is one of a topic's counts most, then its title, its section, and what its quizzes ask
+and where.
 Symbols are matched as they are written: B is not b.
 """
 
@@ -63,7 +64,8 @@ class Topic:
             return TITLE
         if spaced in f" {section}" or word in self.quizzes:
             return SECTION
-        asked = _spelled(" ".join(find_quiz(id).question for id in self.quizzes))
+        quizzes = map(find_quiz, self.quizzes)
+        asked = _spelled(" ".join(f"{quiz.section} {quiz.question}" for quiz in quizzes))
         return ASKED if spaced in f" {asked}" else 0
 
     def to_dict(self) -> dict[str, Any]:

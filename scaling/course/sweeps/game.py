@@ -1,6 +1,6 @@
 """Find the best of some dozen measured configurations in five tries: the game on a published sweep.
 
-    game = play("3.57B-128", ["tensor=1,sequences=2,zero=1", "tensor=4,sequences=8,zero=0"])
+    game = sc.learn.play_sweep("3.57B-128", ["tensor=1,sequences=2,zero=1"])
     game.best.seconds, game.rank, game.left       # the best of the tries, its place, tries left
     game.luck                                     # how often five random tries do as well
 
@@ -279,7 +279,7 @@ class SweepGame(Result):
         )
 
 
-def play(name: str, tries: Sequence[str]) -> SweepGame:
+def play_sweep(name: str, tries: Sequence[str]) -> SweepGame:
     """Return the game of a problem after some tries.
 
     Raises:

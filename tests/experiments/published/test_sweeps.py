@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from experiments.published.sweeps import MODELS, buses_of, playbook
+from experiments.published.sweeps import MODELS, buses_of, is_ill, playbook, problems
 from scaling.run import read_run
 
 
@@ -39,3 +39,9 @@ def test_a_slow_network_is_a_quarter_of_a_good_one():
     good, slow = of("good"), of("slow")
     assert slow["all-reduce", 128] / good["all-reduce", 128] == pytest.approx(0.25, abs=0.1)
     assert slow["all-reduce", 8] / good["all-reduce", 8] == pytest.approx(1, abs=0.1)
+
+
+def test_an_ill_job_of_the_sound_network_is_in_no_problem():
+    ill = [row for row in playbook() if row.ranks and is_ill(row)]
+    assert [row.id.partition("-")[0] for row in ill] == ["14098567"]
+    assert not [row for problem in problems() for row in problem.rows if row in ill]

@@ -44,6 +44,12 @@ def test_a_topic_is_the_first_that_its_title_finds_and_among_those_of_its_words(
         assert topic in find(word).topics
 
 
+@pytest.mark.parametrize("quiz", quizzes(), ids=lambda quiz: quiz.id)
+def test_a_quiz_is_found_by_where_the_guide_has_it(quiz):
+    named = quiz.section.partition(": ")[2]
+    assert any(quiz.id in topic.quizzes for topic in find(named).topics)
+
+
 @pytest.mark.parametrize("word", ["all-gather", "tensor parallelism", "KV cache"])
 def test_words_with_and_without_a_hyphen_are_the_same(word):
     plain, joined = word.replace("-", " "), word.replace(" ", "-")
