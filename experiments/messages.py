@@ -81,10 +81,9 @@ def _required() -> Iterator[tuple[str, str]]:
         named = [answer.name for answer in quiz.answers if WORDS.search(answer.name)]
         reasons = [answer.reason for answer in quiz.answers]
         yield from ((where, text) for text in (quiz.question, quiz.note, *named, *reasons) if text)
-    for name, (_, sentence, check) in KNOWN.items():
-        yield from (
-            ("scaling/course/quizzes/common_mistakes.py", text) for text in (name, sentence, check)
-        )
+    for name, known in KNOWN.items():
+        said = (name, known.done, known.check)
+        yield from (("scaling/course/quizzes/mistakes.toml", text) for text in said)
     for puzzle in puzzles():
         words = (puzzle.title, puzzle.story, puzzle.hint)
         yield from (("scaling/course/puzzles/tasks", text) for text in words)

@@ -51,6 +51,18 @@ def test_a_puzzle_begins_unsolved_and_its_best_answer_solves_it(number):
     assert puzzle.score.is_better(best.score, start.score) or not start.judged[-1].reached
 
 
+@pytest.mark.parametrize("number", [n for n in NUMBERS if find(n).score.measure != "moved"])
+def test_a_closed_form_praises_no_answer_however_good(number):
+    puzzle = find(number)
+    closed = check_puzzle(number, apply_settings(puzzle.start, puzzle.best), "analytic")
+    factor = 0.5 if puzzle.score.least is None else 2.0
+    first = replace(closed.judged[0], value=factor * closed.judged[0].value)
+    for one in (closed, replace(closed, judged=(first, *closed.judged[1:]))):
+        said = str(one)
+        assert one.solved and not one.is_better and "only the compiled step decides" in said
+        assert not any(word in said for word in ("solved:", "best known", "better than"))
+
+
 @pytest.mark.parametrize("number", NUMBERS)
 def test_the_best_answer_known_is_within_the_limits(number):
     puzzle = find(number)

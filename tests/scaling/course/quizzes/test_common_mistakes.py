@@ -13,7 +13,7 @@ from scaling.meshes.errors import InputError
 @pytest.mark.parametrize("name", KNOWN)
 @given(answer=st.floats(1e-9, 1e18), way=st.sampled_from([1, -1]))
 def test_a_guess_off_by_a_mistake_is_told_that_mistake(name, answer, way):
-    numbered = KNOWN[name][0](3.0) != KNOWN[name][0](5.0)
+    numbered = mistake(f"{name} 3").factor != mistake(f"{name} 5").factor
     text = name + " 5" * numbered
     verdict = diagnose(answer * mistake(text).factor ** way, answer, 0.01, [text])
     assert not verdict.right

@@ -71,8 +71,8 @@ def test_a_path_without_a_number_is_named(path):
 
 
 def test_mistakes_are_sentences():
-    for sentence, check in ((known[1], known[2]) for known in KNOWN.values()):
-        assert sentence.endswith(".") and check.endswith(".")
+    for known in KNOWN.values():
+        assert known.done.endswith(".") and known.check.endswith(".")
 
 
 @pytest.mark.parametrize(
