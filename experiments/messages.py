@@ -82,8 +82,8 @@ def _required() -> Iterator[tuple[str, str]]:
         reasons = [answer.reason for answer in quiz.answers]
         yield from ((where, text) for text in (quiz.question, quiz.note, *named, *reasons) if text)
     for name, known in KNOWN.items():
-        said = (name, known.done, known.check)
-        yield from (("scaling/course/quizzes/mistakes.toml", text) for text in said)
+        told = (name, known.done, known.check)
+        yield from (("scaling/course/quizzes/mistakes.toml", text) for text in told)
     for puzzle in puzzles():
         words = (puzzle.title, puzzle.story, puzzle.hint)
         yield from (("scaling/course/puzzles/tasks", text) for text in words)
