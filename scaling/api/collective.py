@@ -107,7 +107,7 @@ def price_collective(
             one-way-ring.
         device_order: axes of the mesh joined by commas, outermost first.
         ideal: the textbook's rule: no latency, every link at its full bandwidth, the fastest of all
-            algorithms that they can run.
+            algorithms that they can run; sums in switches only by name (nvls, sharp).
         skew: of an all-to-all, what the busiest member of each group receives over the mean, 1 to
             the number of members.
         devices: device ids of one group, 1,2, or of several at once, 0,1:2,3; instead of a mesh.

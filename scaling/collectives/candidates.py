@@ -28,7 +28,7 @@ from scaling.meshes.levels import NetworkLevel
 from scaling.profiles.profile import LinkFit, Profile, algorithms, link_fit
 from scaling.program.ir import CollectiveKind, Number
 
-BEST_POSSIBLE = "best-possible"  # of all that the links can run, whatever a library would take
+BEST_POSSIBLE = "best-possible"  # of all that links can run, whatever a library would take
 CLOSE = 1e-9  # relative: of levels so close to the busiest, the innermost is named
 
 
@@ -104,8 +104,8 @@ def candidates(
 ) -> tuple[Candidate, ...]:
     """Every candidate that can run: of one algorithm, or with "auto" of all that are considered.
 
-    With "best-possible" also of those that no library considers, such as sums in the switches of
-    the network.
+    With "best-possible" also of those that no library considers, but no sums in switches, which
+    the textbook's all-reduce of 2 V / W does without.
 
     The placement keeps them: a search of meshes asks again and again.
     """
@@ -166,9 +166,11 @@ def _names(kind: CollectiveKind, profile: Profile, algorithm: str) -> list[str]:
     Without any figures only what every library has; "best-possible" tries all.
     """
     if algorithm == BEST_POSSIBLE:
-        able = [name for name in ALGORITHMS if kind in ALGORITHMS[name].kinds]
-        # of equally fast ones that which needs least of the switches is named
-        return sorted(able, key=lambda n: ALGORITHMS[n].in_switch + ALGORITHMS[n].in_network)
+        return [
+            a.name
+            for a in ALGORITHMS.values()
+            if kind in a.kinds and not (a.in_switch or a.in_network)
+        ]
     if algorithm != "auto":
         check_keys([algorithm], ALGORITHMS, "algorithm")
         return [algorithm]

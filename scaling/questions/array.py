@@ -1,6 +1,6 @@
 """Sharded arrays, asked: what devices hold of one, and what it takes to shard it otherwise."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -127,13 +127,30 @@ def _resharded(
     name = f"{format_array(source, setting.mesh)} -> {format_array(target, setting.mesh)}"
     if setting.place is None:
         name = f"bytes into each device in {name}"
-    notes = () if ways[0] else ("every device has its part already: nothing is sent",)
+    notes = (*_from_outside(source, target),)
+    notes += () if ways[0] else ("every device has its part already: nothing is sent",)
     more = {"section": RESHARDING, "notes": notes}
     answers = [
         (total(name, setting.unit, [step_answer(step, setting) for step in way], **more), way)
         for way in dict.fromkeys(ways)
     ]
     return sorted(answers, key=lambda pair: number(pair[0], setting.by_rule))
+
+
+def _from_outside(source: ArraySpec, target: ArraySpec) -> Iterator[str]:
+    """Where an outer axis of a dimension leaves and an inner one stays: what the guide counts."""
+    for number, (here, there) in enumerate(zip(source.dims, target.dims, strict=True)):
+        left = tuple(axis for axis in here.axes if axis not in there.axes)
+        stays = there.axes and {*there.axes} < {*here.axes}
+        if stays and here.axes[: len(there.axes)] != there.axes:
+            dims = list(source.dims)
+            dims[number] = replace(here, axes=there.axes + left)
+            turned = f"{format_array(replace(source, dims=tuple(dims)))} -> {format_array(target)}"
+            yield (
+                f"{', '.join(left)} leaves from outside {', '.join(there.axes)}, which leaves no "
+                f"consecutive parts; the guide counts a gather over {', '.join(left)} alone: that "
+                f"is {turned}"
+            )
 
 
 def _size_formula(array: ArraySpec, setting: ShapeContext) -> tuple[str, tuple[Input, ...]]:

@@ -229,3 +229,14 @@ def test_groups_that_lie_unevenly_over_the_nodes_have_their_hops_too():
     asked = "A[I_X,J_Y] -> A[I,J]", "I=4096,J=8192"
     found = check(sc.array(asked[0], shape=asked[1], **where, ideal=True, hops=True))
     assert found.formula.startswith("max(H, ") and float(found) > 0
+
+
+def test_an_outer_axis_that_leaves_says_what_the_guide_counts():
+    ask = lambda text: sc.array(text, "X=4,Y=4,Z=4", "I=8192,J=16384", "tpu-v5p", ideal=True)
+    outer, inner, turned = (
+        ask(f"A[I_{axes},J] -> A[I_{left},J]")
+        for axes, left in (("XY", "Y"), ("XY", "X"), ("YX", "Y"))
+    )
+    assert any("A[I_YX,J] -> A[I_Y,J]" in note for note in outer.notes)
+    assert not any("guide counts" in note for one in (inner, turned) for note in one.notes)
+    assert float(outer) == pytest.approx(2 * float(turned))  # both axes, over twice the links
