@@ -139,12 +139,12 @@ def _resharded(
 
 def _from_outside(source: ArraySpec, target: ArraySpec) -> Iterator[str]:
     """Where an outer axis of a dimension leaves and an inner one stays: what the guide counts."""
-    for number, (here, there) in enumerate(zip(source.dims, target.dims, strict=True)):
+    for place, (here, there) in enumerate(zip(source.dims, target.dims, strict=True)):
         left = tuple(axis for axis in here.axes if axis not in there.axes)
         stays = there.axes and {*there.axes} < {*here.axes}
         if stays and here.axes[: len(there.axes)] != there.axes:
             dims = list(source.dims)
-            dims[number] = replace(here, axes=there.axes + left)
+            dims[place] = replace(here, axes=there.axes + left)
             turned = f"{format_array(replace(source, dims=tuple(dims)))} -> {format_array(target)}"
             yield (
                 f"{', '.join(left)} leaves from outside {', '.join(there.axes)}, which leaves no "
