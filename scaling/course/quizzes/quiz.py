@@ -83,6 +83,7 @@ class Quiz:
     question: str
     answers: tuple[QuizAnswer, ...]
     note: str = ""
+    former_id: str = ""  # what it was called before; `find` takes both
 
     @property
     def chapter(self) -> str:
@@ -109,11 +110,12 @@ def _quiz(table: dict[str, Any]) -> Quiz:
 
 
 def find(id: str) -> Quiz:
-    """Return the quiz of an id; InputError names the nearest one."""
+    """Return the quiz of an id, or of a former one; InputError names the nearest id."""
     known = {quiz.id: quiz for quiz in quizzes()}
-    if id not in known:
+    former = {quiz.former_id: quiz for quiz in quizzes() if quiz.former_id}
+    if id not in known | former:
         raise InputError(f"no quiz is called {id!r}; {nearest(id, known)}")
-    return known[id]
+    return (former | known)[id]
 
 
 def compute(answer: QuizAnswer) -> float:
