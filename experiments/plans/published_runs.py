@@ -7,6 +7,11 @@
 A rate of a GPU becomes the seconds of a step by the FLOPs that its source counts. What a source
 does not state (sequences of a microbatch, virtual stages) is what makes the step shortest. The
 software of 2021 hides no communication: it is priced as Megatron-DeepSpeed (scaling/analytic).
+
+Weights have 16 bits in Megatron. Gradients of fp16 have as well, and a stream is scattered over
+tensor between stages (NVIDIA/Megatron-LM @ 42c1cf42, megatron/arguments.py: what is on by itself).
+Those of bf16 are added up in float32, over devices too unless --grad-reduce-in-bf16 is given, and
+--tp-comm-overlap, which the README names, asserts sequence parallelism (@ d98e8a64).
 """
 
 from collections.abc import Iterator
@@ -17,6 +22,7 @@ from typing import Any
 import scaling as sc
 from scaling.meshes.errors import InputError
 from scaling.meshes.rules import divisors
+from scaling.meshes.units import percent
 
 # Billions of parameters, heads, width, layers, tensor, stages, GPUs, sequences, TFLOP/s of a GPU
 NARAYANAN = (
@@ -42,6 +48,29 @@ MEGATRON = (
     (314, 128, 16384, 96, 8, 8, 3072, 1536, 474.4),
     (462, 144, 18432, 112, 8, 16, 6144, 3072, 459.9),
 )
+OF_2021 = {
+    **{"software": "deepspeed", "precision.compute": "fp16", "attention": "unfused"},
+    **{"precision.parameters": "fp16", "precision.gradients": "fp16", "pipeline.scatter": True},
+}  # FlashAttention is of 2022
+OF_2024 = {
+    **{"software": "megatron", "precision.parameters": "bf16", "precision.reduce": "fp32"},
+    **{"sharding.zero_stage": 1, "sharding.sequence_parallel": True},
+}
+# DeepSeek-V3: what is priced beside the line before (arXiv 2412.19437, sections 3.2, 3.2.3, 3.3).
+DEEPSEEK: dict[str, dict[str, Any]] = {
+    "1F1B, zero bubble": {
+        **{"batch.global_batch": 15_360, "batch.seq_len": 4096},
+        **{"batch.microbatches": 120, "software": "megatron", "sharding.zero_stage": 1},
+        **{"precision.compute": "fp8", "precision.parameters": "bf16", "remat": "none"},
+        **{"precision.optimizer_state": "bf16", "pipeline.schedule": "zero_bubble"},
+    },
+    "DualPipe": {"pipeline.schedule": "dualpipe"},
+    "a token once to a node": {"dispatcher": "deepep"},
+    "tokens in fp8": {"precision.dispatch": "fp8"},
+    "their recomputation": {
+        **{"remat": "selective", "recompute": ["layernorm", "mla_up_proj", "moe_act"]},
+    },
+}
 SHARDED = 16  # of the 48 copies of the second table: fsdp has to divide the width
 SEQUENCES = (1, 2, 4, 8)  # of a microbatch, tried
 MOST_VIRTUAL = 12  # stages of a device, tried
@@ -85,40 +114,36 @@ def gpts(table: str) -> Iterator[Published]:
             **{"model.norm": "layernorm", "model.positions": "learned", "model.bias": True},
             **{"model.tied_embeddings": True, "batch.global_batch": batch},
             **{"batch.seq_len": longer, "remat": "full" if old else "none"},
-            **{"software": "deepspeed" if old else "megatron"},
-            **{"precision.compute": "fp16" if old else "bf16"},
-            # FlashAttention is of 2022; the second table has the distributed optimizer
-            **({"attention": "unfused"} if old else {"sharding.zero_stage": 1}),
+            **(OF_2021 if old else OF_2024),
         }
         mesh = f"stage={stages},{copy},tensor={tensor}"
         name, cluster = f"{billions:g}B", "dgx-a100" if old else "dgx-h100"
         limits = batch // copies, layers // stages
-        yield _fastest(
-            name, "custom", settings, cluster, gpus, mesh, measured, seq / longer, limits
-        )
+        yield _fastest(name, settings, cluster, gpus, mesh, measured, seq / longer, limits)
 
 
-def deepseek() -> Published:
-    """Return DeepSeek-V3 on 2,048 H800: 16 stages, experts over 64 GPUs of 8 nodes, ZeRO-1.
+def deepseek(layers: int = 64) -> Iterator[Published]:
+    """Yield DeepSeek-V3 on 2,048 H800, with one more of its mechanisms each time.
 
-    Priced with 64 layers, not 61, as its fullest stage has four.
+    64 layers and a head have the FLOPs of its 61, a further block for the token after the next, and
+    two heads. An H800 is an H100 whose NVLink has 200 GB/s each way.
     """
-    batch, seq = 15_360, 4096
-    measured = batch * seq / 1e12 * 180_000 * 3600 / 2048
-    settings = {
-        **{"batch.global_batch": batch, "batch.seq_len": seq, "software": "megatron"},
-        **{"precision.compute": "fp8", "pipeline.schedule": "zero_bubble", "remat": "none"},
-        **{"model.n_layers": 64, "sharding.zero_stage": 1},
-    }
-    mesh, limits = "stage=16,data=2,expert=64", (batch // 128, 1)
-    return _fastest(
-        "DeepSeek-V3", "deepseek-v3", settings, "dgx-h100", 2048, mesh, measured, 1.0, limits
-    )
+    measured = 15_360 * 4096 / 1e12 * 180_000 * 3600 / 2048
+    mesh, settings = "stage=16,fsdp=2,expert=64", {"model.n_layers": layers}
+    for name, more in DEEPSEEK.items():
+        settings |= more
+        p = sc.predict(
+            *("deepseek-v3", "dgx-h100", 256, mesh, "analytic"),
+            set=settings,
+            overrides={"link_bandwidth": "200GB/s"},
+        )
+        time, memory = float(p.step_time), float(p.memory.peak)
+        chosen = f"{percent(p.time.exposed_communication / p.step_time)} waiting"
+        yield Published(name, 2048, mesh, measured, time, memory, bool(p.memory.fits), chosen)
 
 
 def _fastest(
     name: str,
-    recipe: str,
     settings: dict[str, Any],
     cluster: str,
     gpus: int,
@@ -142,17 +167,8 @@ def _fastest(
             more: dict[str, Any] = {"batch.microbatches": of_copy // sequences}
             if virtual > 1:
                 more |= {"pipeline.schedule": "interleaved", "pipeline.virtual_stages": virtual}
-            link = {"link_bandwidth": "200GB/s"} if recipe == "deepseek-v3" else None  # of an H800
             try:
-                p = sc.predict(
-                    recipe,
-                    cluster,
-                    gpus // 8,
-                    mesh,
-                    "analytic",
-                    set=settings | more,
-                    overrides=link,
-                )
+                p = sc.predict("custom", cluster, gpus // 8, mesh, "analytic", set=settings | more)
             except InputError:  # no such pipeline
                 continue
             words = f"{sequences} a microbatch" + f", {virtual} virtual stages" * (virtual > 1)

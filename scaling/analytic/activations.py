@@ -94,7 +94,7 @@ def keys_and_values(step: StepSizes) -> Iterator[Transfer]:
     axes = step.axis_names("context")
     width = exchanged_width(config) / step.shape.tensor * step.itemsize
     # remat runs the attention again
-    attends = step.recomputes("values") if step.is_own_trainer else step.recomputes_some
+    attends = step.recomputes("values") if step.is_own_trainer else step.recomputes_core
     for moe, layers in step.layer_kinds:
         for mark, reach, share in attention_kinds(step):
             kv = step.tokens * per_size(partial(_visible, step, reach), C) * width
@@ -131,9 +131,14 @@ def _first_hops(step: StepSizes, reach: Reach, devices: int) -> int:
 def pipeline_transfers(step: StepSizes) -> Iterator[Transfer]:
     """Transfers of the pipeline; without stages they move nothing."""
     over = step.axis_names("stage")
-    stream = step.stream_shard
+    stream, what = step.stream_shard, "stream between stages"
+    scatters = step.run.pipeline.scatter and not step.sequence_parallel
+    sent, calls = stream / (step.shape.tensor if scatters else 1), step.iterations
     for place in ("forward tick", "backward tick"):
-        yield Transfer(over, "permute", stream, step.iterations, "stream between stages", place)
+        yield Transfer(over, "permute", sent, calls, what, place)
+        yield Transfer(
+            step.axis_names("tensor"), "all-gather", stream, calls * scatters, what, place
+        )
     calls, what = step.microbatches * step.runs_in_ticks, "stream of the last stage"
     yield Transfer(over, "reduce-scatter", stream, calls, what, "forward outputs")
     yield Transfer(over, "all-gather", stream, calls, what, "backward outputs")

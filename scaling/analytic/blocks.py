@@ -9,11 +9,17 @@ The bubble of S stages that take t each, with V virtual stages, is (S - 1) t / V
 section 2.2). zero_bubble computes gradients of weights in it (ZB-H1, arXiv 2401.10241, section
 3.1): what is left is a forward and a backward pass less twice the gradients of weights, whose
 products are those of a forward pass, so a forward pass and the backward pass of attention's core.
+DualPipe, whose microbatches enter at both ends, has (S / 2 - 1) (F&B + B - 3 W) for a forward and a
+backward pass side by side, one backward pass and three gradients of weights (arXiv 2412.19437,
+table 2): a forward pass, one of its products, and twice the backward pass of attention's core.
+
+Pairs (`StepSizes.pairs`): the layers of one microbatch go forward beside those of another backward;
+what both exchange with their experts is in flight for as long. A few microbatches have none beside.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import ClassVar
 
 import numpy as np
@@ -22,6 +28,7 @@ from scaling.analytic import kernels
 from scaling.analytic.attention import core_kernels
 from scaling.analytic.layer import Layer
 from scaling.analytic.memory import buffers
+from scaling.analytic.products import of_inputs
 from scaling.analytic.schedule import Traffic
 from scaling.analytic.step import StepSizes, Transfer
 from scaling.analytic.table import transfers
@@ -74,10 +81,11 @@ class Blocks:
         """The memory of the step."""
         return buffers(self.step)
 
-    def layers(self, edge: bool = False) -> list[Layer]:
+    def layers(self, edge: bool = False, paired: bool = False) -> list[Layer]:
         """One layer of each kind that the model has."""
         kinds, mark = self.step.layer_kinds, self.mark
-        return [self.layer(self.step, self.traffic, moe, n, edge, mark) for moe, n in kinds]
+        made = partial(self.layer, self.step, self.traffic)
+        return [made(moe, n, edge, mark, paired) for moe, n in kinds]
 
     @cached_property
     def kept(self) -> "Blocks | None":
@@ -86,29 +94,42 @@ class Blocks:
 
     def schedule(self) -> list[Operation]:
         """The microbatches in turn, after the bubble; beside the last ones it communicates once."""
-        step, last = self.step, self.microbatch(edge=True)
+        step, last = self.step, self.microbatch(edge=True, paired=self.step.pairs)
+        alone = np.minimum(step.unpaired, step.microbatches - step.edges) * step.pairs
+        rest = step.microbatches - step.edges - alone
+        heads = step.microbatches // 2 * step.stages.head
         return [
             *self.once("start"),
             *(self.bubble() if "stage" in step.active_axes else []),
-            self.loop("microbatches", step.microbatches - step.edges, _without_once(last)),
+            self.loop("microbatches with none beside", alone, self.microbatch()),
+            # Half of DualPipe's microbatches end on a device that the others begin on.
+            *([self.loop("loss", heads, self.head())] if step.is_dualpipe else []),
+            self.loop("microbatches", rest, _without_once(last)),
             *([self.loop("last microbatches", step.edges, last)] if step.takes_turns else last),
             *self.once("end"),
         ]
 
-    def microbatch(self, edge: bool = False) -> list[Operation]:
-        """The forward and backward pass of one microbatch on the fullest stage."""
+    def microbatch(self, edge: bool = False, paired: bool = False) -> list[Operation]:
+        """The forward and backward pass of one microbatch on the fullest stage; `paired`: the
+        backward pass of another in place of its own."""
         step = self.step
-        hidden = float(step.traits.hides_pipeline and step.virtual_stages > 1)
+        hides = step.traits.hides_pipeline and step.virtual_stages > 1
+        hidden = float(hides or (paired and step.is_dualpipe))
         send = lambda place: self.traffic.at_place(place, step.microbatches, hidden)
+        ticks = send("forward tick"), send("backward tick")
         embed, embed_back = self.embed()
-        ahead = self.over_layers("forward", self.layer.forward, edge=edge)
-        back = self.over_layers("backward", self.layer.backward, edge=edge)
+        loss = self.loop("loss", step.stages.head * (not step.is_dualpipe), self.head())
+        if paired:
+            both = self.over_layers("backward and forward", self.layer.both, edge=edge, paired=True)
+            layers = [*ticks[0].merged(ticks[1]).wrap(both), loss]
+        else:
+            ahead = self.over_layers("forward", self.layer.forward, edge=edge)
+            back = self.over_layers("backward", self.layer.backward, edge=edge)
+            layers = [*ticks[0].wrap(ahead), loss, *ticks[1].wrap(back[::-1])]
         return [
             *self.alone("forward embed weights", step.microbatches),
             *embed,
-            *send("forward tick").wrap(ahead),
-            self.loop("loss", step.stages.head, self.head()),
-            *send("backward tick").wrap(back[::-1]),
+            *layers,
             self.loop("look-ups backward", 1, embed_back),
         ]
 
@@ -118,30 +139,38 @@ class Blocks:
         of_layer: Callable[..., list[Operation]],
         parts: int = 1,
         edge: bool = False,
+        paired: bool = False,
     ) -> list[Operation]:
         """A loop over the layers of each kind on a device, or over one of `parts` of them."""
         step, found = self.step, []
-        for i, layer in enumerate(self.layers(edge)):
+        for i, layer in enumerate(self.layers(edge, paired)):
             title = f"{name} {'layers with experts' if layer.moe else 'layers'}"
             again = step.again(layer.layers)
             found.append(self.loop(title, again // parts, of_layer(layer)))
             if self.kept:
                 others = step.worked(layer.layers) - again
-                body = of_layer(self.kept.layers(edge)[i])
+                body = of_layer(self.kept.layers(edge, paired)[i])
                 found.append(self.loop(f"{title} kept", others, body))
         return found
 
     def bubble(self) -> list[Operation]:
         """Return the operations of one microbatch on the other stages, for which this one waits."""
         step, layer = self.step, self.layers()[-1]
-        others = step.config.n_layers - step.worked(step.config.n_layers)
+        own = step.worked(step.config.n_layers)
+        others: Number = step.config.n_layers - own
+        if step.is_dualpipe:
+            others = (step.shape.stage / 2 - 1) * own
         trips = as_float(np.rint(others / step.virtual_stages))
         elsewhere = 1 - step.stages.head
-        is_zero = step.run.pipeline.schedule == "zero_bubble"
-        body = lambda of: [
-            *of.forward(),
-            *(core_kernels(step, "backward") if is_zero else of.backward()),
-        ]
+        core = core_kernels(step, "backward")
+
+        def body(of: Layer) -> list[Operation]:
+            if step.is_dualpipe:
+                products = [of_inputs(step, product) for product in of.products]
+                return [*of.forward(), *products, *core, *core]
+            is_zero = step.run.pipeline.schedule == "zero_bubble"
+            return [*of.forward(), *(core if is_zero else of.backward())]
+
         kept: list[Operation] = []
         if self.kept:
             again = np.ceil((step.stages.all_again - step.stages.again) / step.virtual_stages)

@@ -31,18 +31,25 @@ weights.
 
 Other software sends the rows that there are, `moe.skew` times the mean to the busiest device, in
 one all-to-all each way, and no choices: a device knows those of its own tokens.
+
+Dispatcher deepep (deepseek-ai/DeepEP) sends a token once to each node that has an expert of it, and
+over NVLink from there on, which is taken to keep up. If it chooses from E experts, e on each of c
+nodes, k of them are on c (1 - C(E - e, k) / C(E, k)) nodes in the mean.
 """
 
 from collections.abc import Iterator
 from functools import lru_cache
+from math import prod
 
 import numpy as np
 
 from scaling.analytic.step import FLOAT32, StepSizes, Transfer
 from scaling.meshes.rules import REPLICAS
 from scaling.models.accounting.expert_buffers import KEPT, buffer_rows, kernels_divide
-from scaling.models.accounting.matrices import n_moe_layers
+from scaling.models.accounting.matrices import BYTES, n_moe_layers
 from scaling.program.ir import CollectiveKind, Number
+
+SCALED = 128  # elements of one float32 scale of a token in fp8 (arXiv 2412.19437, section 3.3.2)
 
 
 def expert_transfers(step: StepSizes) -> Iterator[Transfer]:
@@ -99,7 +106,8 @@ def _exchange(step: StepSizes) -> Iterator[Transfer]:
     passes, again = step.passes(n_moe_layers(step.config)), step.repeats_layer
     gathers = own_trainer and moe.capacity_factor is None
     rows = step.tokens * step.shape.expert if gathers else exchanged_rows(step)
-    size = rows * step.config.d_model * step.itemsize
+    sent = rows if gathers else rows * nodes_per_token(step) / moe.experts_per_token
+    size = sent * step.config.d_model * step.itemsize
     weights = rows * FLOAT32  # numbers of experts, int32, are as long
     kinds: tuple[CollectiveKind, ...] = "all-to-all", "all-to-all"
     if gathers:  # of what comes back, of what goes out
@@ -116,13 +124,40 @@ def _exchange(step: StepSizes) -> Iterator[Transfer]:
 
     for place, (out, back) in shares.items():
         ahead, where = place != "backward", f"{place} experts out"
-        yield line(kinds[ahead], size, out, "tokens of experts", where)
-        yield line(kinds[not ahead], size, back, "tokens of experts", f"{place} experts back")
+        # Dispatched are tokens ahead, and gradients of their results backward.
+        for own, share, at in ((ahead, out, where), (not ahead, back, f"{place} experts back")):
+            yield line(kinds[own], size * _dispatched(step, own), share, "tokens of experts", at)
         if own_trainer:  # also where rows are kept
             share = again if place == "remat" else out
             yield line(kinds[ahead], weights, share, "weights of rows", where)
             if gathers and ahead:
                 yield line("all-gather", weights, share, "experts of tokens", where)
+
+
+def _dispatched(step: StepSizes, is_dispatch: bool) -> float:
+    """Bytes of what is dispatched, or combined, over those of the compute format."""
+    in_fp8 = is_dispatch and step.run.precision.dispatch == "fp8"
+    return (BYTES["fp8"] + FLOAT32 / SCALED) / step.itemsize if in_fp8 else 1.0
+
+
+def nodes_per_token(step: StepSizes) -> Number:
+    """Copies of a token that are sent: of dispatcher deepep one to each node with an expert of it,
+    where experts are on several nodes; else one to each expert."""
+    moe, shape = step.experts, step.shape
+    order = shape.device_order
+    inner = shape.size(order[order.index("expert") + 1 :])
+    here = np.maximum(step.node // np.maximum(inner, 1), 1)  # devices along expert in a node
+    nodes = -(-shape.expert // here)
+    every = moe.experts_per_token + 0 * nodes
+    if step.run.dispatcher != "deepep":
+        return every
+    chosen = np.maximum(np.rint(nodes * moe.groups_per_token / moe.n_groups), 1)
+    e = moe.n_experts / nodes
+    missed = prod(
+        np.maximum(chosen * e - e - i, 0) / np.maximum(chosen * e - i, 1)
+        for i in range(moe.experts_per_token)
+    )
+    return np.where(np.greater(nodes, 1), chosen * (1 - missed), every)[()]
 
 
 def rows_again(step: StepSizes) -> Number:

@@ -21,7 +21,13 @@ from scaling.analytic.attention import attention_kinds, core_kernels
 from scaling.analytic.experts import rows_again
 from scaling.analytic.products import LayerProduct, forward, of_inputs, of_weights, step_products
 from scaling.analytic.saved import REMAT, host_copies, returning, waits
-from scaling.analytic.schedule import NO_COLLECTIVES, PHASES, ScheduledCollectives, Traffic
+from scaling.analytic.schedule import (
+    EXCHANGES,
+    NO_COLLECTIVES,
+    PHASES,
+    ScheduledCollectives,
+    Traffic,
+)
 from scaling.analytic.step import StepSizes
 from scaling.analytic.weights import ATTENTION, MLP
 from scaling.program.ir import Kernel, Loop, Number, Operation
@@ -34,7 +40,9 @@ class Runs:
     product: Callable[[LayerProduct], Number] = lambda product: 1
     core: Number = 1  # of the attention
     rotation: Number = 1
-    others: Number = 1  # norms, the activation
+    others: Number = 1  # rows of experts
+    norms: Number = 1
+    activation: Number = 1
 
 
 ALL_RUN = Runs()
@@ -77,6 +85,7 @@ class Layer:
     layers: int
     edge: bool = False  # in the microbatch beside which weights are gathered and gradients summed
     mark: str = ""  # after the names of its operations, which others have as well
+    paired: bool = False  # exchanged beside its passes for two microbatches, `both`
 
     @property
     def runs(self) -> Number:
@@ -90,6 +99,20 @@ class Layer:
     def backward(self) -> list[Operation]:
         """What remat computes again, and the backward pass."""
         return marked(self._named(self._backward()), self.mark)
+
+    def both(self) -> list[Operation]:
+        """The forward pass of one microbatch, the backward pass of another, and beside them what
+        both exchange with their experts; DeepEP's kernels hold cores all the while."""
+        places = (f"{phase} {end}" for phase in PHASES for end in EXCHANGES)
+        sent = reduce(ScheduledCollectives.merged, (self._sent(place, 1.0) for place in places))
+        left = self.step.cores_left
+        block = [
+            replace(op, share=op.share * left)
+            if isinstance(op, Kernel) and op.kind in ("matmul", "grouped", "attention")
+            else op
+            for op in (*self.forward(), *self.backward())
+        ]
+        return marked(sent.wrap(block), " in a pair")
 
     @property
     def products(self) -> tuple[LayerProduct, ...]:
@@ -169,7 +192,7 @@ class Layer:
         """
         step, moe, phase = self.step, self.moe, PHASES[place]
         run = lambda products: [forward(step, p, phase, runs.product(p)) for p in products]
-        norm = lambda part: kernels.norm(step, phase, part, runs.others)
+        norm = lambda part: kernels.norm(step, phase, part, runs.norms)
         cast = lambda part: kernels.casts(step, moe, part, phase) if phase == "forward" else []
         offload = lambda part: [offloads[part]] if part in offloads else []
         rows = rows_again(step) if phase == "remat" else runs.others
@@ -195,7 +218,7 @@ class Layer:
             *first.waits,
             *self._entering(f"{place} mlp in", mlp),
             *offload(MLP),
-            kernels.activation(step, moe, phase, runs.others),
+            kernels.activation(step, moe, phase, runs.activation),
         ]
 
     def _by_product(self, sent: ScheduledCollectives) -> list[ScheduledCollectives]:
@@ -297,8 +320,13 @@ class Layer:
 
     def _remat(self, weights: Mapping[str, ScheduledCollectives]) -> list[Operation]:
         """What is computed again before the backward pass, by the policy of each configuration."""
-        core, again = self.step.recomputes_some, self.step.repeats_layer
-        runs = Runs(self._recomputed, core, core, again)
+        step, again = self.step, self.step.repeats_layer
+        core, module = step.recomputes_core, step.recomputes_module
+        rotation = np.maximum(core, module("mla_up_proj"))
+        activation = again + module("moe_act") * self.moe
+        runs = Runs(
+            self._recomputed, core, rotation, again, again + module("layernorm"), activation
+        )
         ahead = self._to_last_product("remat", weights, runs)
         return [*ahead, *self._last_product("remat", 0, runs)]
 
@@ -341,6 +369,7 @@ class Layer:
         phase, name = PHASES[place.split()[0]], "dispatch" if place.endswith("out") else "combine"
         sorted_rows = kernels.dispatch(self.step, name, phase, times)
         sent = self._sent(place, float(self.step.is_own_trainer))
+        sent = NO_COLLECTIVES if self.paired else sent
         return [sorted_rows, *sent.wrap(beside, first)]
 
     # Fusions that XLA adds:

@@ -36,6 +36,7 @@ def analytic_program(
     traits: SoftwareTraits | None = None,
     node: int = NODE,
     grouped: bool = True,
+    cores: int | None = None,
 ) -> Program:
     """The Program of a step of `run` on the mesh `shape`.
 
@@ -46,6 +47,7 @@ def analytic_program(
         traits: of the software, where they are not those that are shipped.
         node: devices of a node.
         grouped: whether the chip runs the trainer's kernels of experts.
+        cores: of the chip, where they are known.
 
     Raises:
         InputError: a software that is not described, fewer sequences than shards, frozen
@@ -61,7 +63,7 @@ def analytic_program(
             "--source compiled"
         )
     flash = flash_rate(run, HOPPER) if flash is None else flash
-    step = step_sizes(run, shape, grid, traits, flash, node, grouped)
+    step = step_sizes(run, shape, grid, traits, flash, node, grouped, cores)
     _check(step)
     blocks = XlaBlocks(step) if step.is_own_trainer else Blocks(step)
     return blocks.program()
@@ -92,6 +94,7 @@ def closed_form(run: Run, shape: AnyMesh, cluster: Cluster, grid: Grid | None = 
         flash=flash_rate(run, capability) if is_absent else 0.0,
         node=cluster.devices_per_node,
         grouped=is_absent and (capability or 0.0) >= AMPERE,
+        cores=cluster.accelerator.cores,
     )
 
 

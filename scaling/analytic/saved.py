@@ -22,14 +22,26 @@ from scaling.models.accounting.activations import (
     SavedRow,
     activation_tensors,
 )
+from scaling.models.accounting.matrices import BYTES
 from scaling.models.accounting.remat import AUTO, HIDDEN, QKV, keeps
 from scaling.models.pipeline.schedule import slot_count
 from scaling.program.ir import Kernel, Number, Operation, Origin, Phase, Wait, some
-from scaling.run import Run
+from scaling.run import Module, Run
 
 # tensors of a block as long as the stream
 STREAM = ("block_input", "residual", "attention_sum", "mlp_output")
 NORMED = ("norm1_output", "norm2_output", "expert_input")  # inputs of products
+# What modules leave out that are computed again (Megatron-LM, core/transformer/
+# transformer_config.py: recompute_modules); up-projections begin with the norms of latents.
+DROPPED: Mapping[Module, tuple[str, ...]] = {
+    "core_attn": ("probabilities",),
+    "layernorm": ("norm1_output", "norm2_output"),
+    "mla_up_proj": ("q", "k", "v", "latent_norm_outputs"),
+    "moe_act": ("expert_hidden", "shared_hidden"),
+}
+# Inputs of products alone, which gradients of weights take: in 8 bits, where products are
+# (arXiv 2412.19437, section 3.3.3; Transformer Engine keeps its linear layers' inputs so).
+OF_PRODUCTS = (*NORMED, "latent_norm_outputs", "hidden", "expert_hidden", "shared_hidden")
 READ_IN_PLACE = (*STREAM, "gate", "up")  # saved tensors that their consumers take from the stacks
 # Tensors that remat can keep (`models.accounting.remat`), by the part of the block that makes them
 # or takes them first.
@@ -74,6 +86,8 @@ def kept_tensors(step: StepSizes, moe: bool) -> tuple[KeptTensor, ...]:
 
 def _kept_tensor(step: StepSizes, tensor: Activation) -> KeptTensor:
     item = FLOAT32 if tensor.always_fp32 else step.itemsize
+    if step.run.precision.compute == "fp8" and not step.is_own_trainer:
+        item = BYTES["fp8"] if tensor.name in OF_PRODUCTS else item
     whole = tensor.name in NORMED and step.is_own_trainer
     cut = step.sequence_parallel and not whole if tensor.name in (*STREAM, *NORMED) else True
     size = step.tokens * tensor.elements * item / (step.shape.tensor if cut else 1)
@@ -88,12 +102,13 @@ def _kept_tensor(step: StepSizes, tensor: Activation) -> KeptTensor:
 
 
 def _is_kept(step: StepSizes, tensor: Activation) -> Number:
-    """1 where a tensor is kept. Other software's "selective" keeps all but the attention's core."""
+    """1 where a tensor is kept. Other software's "selective" keeps all but what modules drop."""
     if tensor.kept_as == ALWAYS:
         return 1
     none = 1 - step.recomputes_some
     if not step.is_own_trainer:
-        return none + step.remat_is("selective") * (tensor.name != "probabilities")
+        modules = (module for module, names in DROPPED.items() if tensor.name in names)
+        return none + step.remat_is("selective") - step.recomputes_module(*modules)
     return step.keeps(tensor.kept_as) if tensor.kept_as else none
 
 
@@ -161,7 +176,7 @@ def kept_passes(step: StepSizes, stage: Number = 0) -> Number:
 
     1F1B: as many as there are stages from it on; several virtual stages: the first (S - 1) / (S V)
     more (arXiv 2205.05198, section 4.2.3), each next one 2 / V less, which has it twice as short
-    a way to the last one and back.
+    a way to the last one and back. DualPipe: S + 1 each (arXiv 2412.19437, table 2).
     """
     stages, virtual = step.shape.stage, step.virtual_stages
     if "stage" not in step.active_axes:
@@ -170,6 +185,8 @@ def kept_passes(step: StepSizes, stage: Number = 0) -> Number:
         return slot_count(stages * virtual, step.microbatches * virtual)
     if step.run.pipeline.schedule == "gpipe":
         return step.microbatches
+    if step.is_dualpipe:
+        return np.minimum(stages + 1, step.microbatches)[()]
     most = stages + (stages - 1 - 2 * stage) / virtual if virtual > 1 else stages - stage
     return np.minimum(most, step.microbatches)[()]
 

@@ -22,7 +22,7 @@ PHASES: Mapping[str, Phase] = {  # of the places that begin with these words
     "remat": "remat",
     "backward": "backward",
 }
-
+EXCHANGES = "experts out", "experts back"  # how places end where tokens meet their experts
 
 # How places end where a layer's matrices are gathered: in each microbatch, and once per step.
 OF_LAYERS = tuple(f"{part} weights" for part in (ATTENTION, MLP)) + ("start attention", "start mlp")

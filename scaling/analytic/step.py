@@ -21,6 +21,7 @@ from scaling.models.accounting.flops import recomputed
 from scaling.models.accounting.logits import loss_chunks
 from scaling.models.accounting.matrices import (
     BYTES,
+    OF_LATENTS,
     Stack,
     layer_kinds,
     share_of_device,
@@ -28,7 +29,7 @@ from scaling.models.accounting.matrices import (
 from scaling.models.accounting.remat import AUTO, LADDER, Remat, keeps, kept_by
 from scaling.models.config import ModelConfig, Moe, with_positions
 from scaling.program.ir import CollectiveKind, Number, as_float
-from scaling.run import OURS, Run
+from scaling.run import OURS, Module, Run
 from scaling.run.parallelism.rules import (
     is_sequence_parallel,
     latent_axes,
@@ -48,6 +49,9 @@ COLLECTIVES, OPERATIONS = 10, 56
 # FLOP/s of products: 40 % of the 989e12 of an H100 (NVIDIA's datasheet), a usual MFU. It decides
 # which stage is the slowest, and no time.
 RATE = 4e14
+# Cores that DeepEP's kernels hold (arXiv 2412.19437, section 3.2.2), also while they wait: 90 % of
+# a pair in the published profile (deepseek-ai/profile-data, train.json).
+DEEPEP_CORES = 20
 RINGS_ALIKE = 3  # doublings of the devices of a ring that do not set it apart
 
 
@@ -118,6 +122,7 @@ class StepSizes:
     flash: float = 1.0  # rate of the fused attention over the chip's best; 0: there is none
     node: int = NODE  # devices of a node
     grouped: bool = True  # whether the chip runs the trainer's kernels of experts
+    cores: int | None = None  # of the chip; None: not known
 
     @cached_property
     def active_axes(self) -> frozenset[str]:
@@ -198,12 +203,22 @@ class StepSizes:
     def recomputes(self, product: str) -> Number:
         """1 where the backward pass computes a product of a layer again, else 0.
 
-        Other software's full remat repeats the layer, its selective one the attention's core alone
-        (arXiv 2205.05198, section 5).
+        Other software's full remat repeats the layer, its selective one the modules of `recompute`,
+        by itself the attention's core (arXiv 2205.05198, section 5).
         """
         if not self.is_own_trainer:
-            return self.remat_is("full")
+            up = self.recomputes_module("mla_up_proj") * (product in OF_LATENTS)
+            return self.remat_is("full") + up
         return self.where_remat(lambda remat: recomputed(self.config, remat).get(product, 0))
+
+    @property
+    def recomputes_core(self) -> Number:
+        """1 where other software computes the attention's core again, else 0."""
+        return self.remat_is("full") + self.recomputes_module("core_attn")
+
+    def recomputes_module(self, *modules: Module) -> Number:
+        """1 where other software's "selective" computes one of these modules again, else 0."""
+        return self.remat_is("selective") * bool({*modules} & {*self.run.recompute})
 
     def remat_is(self, policy: str) -> Number:
         """1 where the remat policy has this name, else 0."""
@@ -306,6 +321,37 @@ class StepSizes:
         """True if virtual stages communicate beside one another."""
         return self.virtual_stages > 1 and self.traits.hides_pipeline
 
+    @property
+    def is_dualpipe(self) -> bool:
+        """True if microbatches enter the pipeline at both of its ends (arXiv 2412.19437)."""
+        return self.run.pipeline.schedule == "dualpipe" and "stage" in self.active_axes
+
+    @property
+    def held(self) -> int:
+        """Stages whose weights a device holds: of DualPipe those that it is from either end."""
+        return 1 + self.is_dualpipe
+
+    @property
+    def pairs(self) -> bool:
+        """True if the layers of one microbatch go forward beside those of another going backward,
+        which hides what both exchange with their experts."""
+        hides = self.run.overlap.experts
+        return self.is_dualpipe if hides is None else hides
+
+    @property
+    def cores_left(self) -> float:
+        """Share of the chip's cores that kernels have beside the exchange of a pair."""
+        is_deepep = self.run.dispatcher == "deepep" and "expert" in self.active_axes
+        cores = self.cores or 0
+        return 1 - DEEPEP_CORES / cores if is_deepep and cores > DEEPEP_CORES else 1.0
+
+    @property
+    def unpaired(self) -> Number:
+        """Microbatches of a step with none beside; of DualPipe as its orders have it
+        (deepseek-ai/DualPipe, replayed by tests/oracle/pipelines.py)."""
+        count = self.shape.stage + 1 if self.is_dualpipe else 1
+        return np.minimum(count, self.microbatches - 1)
+
     @cached_property
     def runs_in_ticks(self) -> bool:
         """True if all stages compute in every iteration of the pipeline, as our trainer's do."""
@@ -360,7 +406,15 @@ class StepSizes:
 
     def _of_kind(self, layers: int, of_stage: AxisSize) -> AxisSize:
         if self.stages.table is None and self.dealt == "layers":
-            return -(-layers // self.shape.stage)
+            every, first = (
+                self.config.n_layers,
+                self.config.moe and self.config.moe.first_dense_layers,
+            )
+            even, own = -(-every // self.shape.stage), -(-layers // self.shape.stage)
+            # Leading layers without experts are of the first stages; the others have none.
+            if layers != first or layers == every - layers:
+                return own
+            return np.where(np.greater_equal(every - layers, even), 0, own)[()]
         return -(-layers * of_stage // self.config.n_layers)
 
     def passes(self, layers: int) -> Number:
@@ -428,6 +482,7 @@ def step_sizes(
     flash: float = 1.0,
     node: int = NODE,
     grouped: bool = True,
+    cores: int | None = None,
 ) -> StepSizes:
     """The sizes of a run's step on the mesh `shape`; `grid` replaces the run's own settings."""
     traits = with_overlap(traits or traits_of(run.software), run.overlap)
@@ -449,6 +504,7 @@ def step_sizes(
         flash,
         node,
         grouped,
+        cores,
     )
 
 

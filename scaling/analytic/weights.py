@@ -158,7 +158,7 @@ def _of_layers(step: StepSizes) -> Iterator[Weights]:
                 part,
                 number,
                 itemsize,
-                step.stored(layers),
+                step.stored(layers) * step.held,
                 passes,
                 passes,
                 *_shared(step, what),

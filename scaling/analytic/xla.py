@@ -69,7 +69,7 @@ class XlaLayer(Layer):
         if step.flash:
             core = step.recomputes("values")
             rotation = self._recomputed(self._of(ATTENTION, False)[-1])
-        runs = Runs(self._recomputed, core, rotation, again)
+        runs = Runs(self._recomputed, core, rotation, again, again, again)
         ahead = self._to_last_product("remat", weights, runs)
         return [*ahead, *(self._last_product("remat", 0, runs) * step.config.has_post_norms)]
 
@@ -150,7 +150,7 @@ class XlaBlocks(Blocks):
             every = self.in_turn()
         return [*self.once("start"), *every, *self.once("end")]
 
-    def microbatch(self, edge: bool = False) -> list[Operation]:
+    def microbatch(self, edge: bool = False, paired: bool = False) -> list[Operation]:
         """The zeros of its stacks, and the sum of its gradients, before and after it."""
         beside = [*self.fills(), *self.reference()]
         return [*beside, *super().microbatch(edge), kernels.accumulation(self.step)]

@@ -61,7 +61,8 @@ def least_time(run: Run, cluster: Cluster, profile: Profile, choices: ChoicesBat
     layers = layers + attention * ((1 + core) / forward + 2 / backward)
     head = head * (1 + gradients)  # in no bubble
     passes = np.asarray(step.microbatches * step.virtual_stages, float)  # of a stage; the rest
-    busy_share = passes / (passes + step.shape.stage - 1)  # are bubble
+    fills = run.pipeline.schedule in ("zero_bubble", "dualpipe")  # the bubble, with other work
+    busy_share = passes / (passes + (step.shape.stage - 1) * (not fills))  # are bubble
     work = (layers / busy_share + head / rate) / choices.mesh.devices
     stream = _stream(step, choices, cluster, profile)
     seconds = work + _fusions(step, cluster, profile) + stream

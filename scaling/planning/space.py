@@ -233,7 +233,9 @@ def choices(
     if weight_shards(run, mesh) > 1:
         known = TRAINED_ZERO if run.software == OURS else ZERO
         stages = allowed(constraints, "sharding.zero_stage", known)
-    counts = _counts(rows_of_shard(run, mesh), mesh.stage if run.pipeline.virtual_stages > 1 else 1)
+    both_ends = 2 * mesh.stage * (run.pipeline.schedule == "dualpipe" and mesh.stage > 1)
+    turns = both_ends or (mesh.stage if run.pipeline.virtual_stages > 1 else 1)
+    counts = _counts(rows_of_shard(run, mesh), turns)
     # Those of any software; and the run's own, where it can run on this mesh.
     every_remat = list(range(len(policies(run))))
     if run.remat not in (*REMATS, AUTO) and own.of(mesh, counts[0]):
@@ -274,7 +276,8 @@ def _again(
 
 @lru_cache(maxsize=1024)
 def _counts(rows: int, turns: int) -> tuple[int, ...]:
-    """Microbatches of so many rows: of virtual stages whole turns, where there are some."""
+    """Microbatches of so many rows: of virtual stages whole turns, and of DualPipe two from either
+    end, where there are some."""
     every = divisors(rows)
     return tuple(n for n in every if n % turns == 0) or tuple(every)
 

@@ -10,6 +10,7 @@ from scaling.run.run import ClusterChoice as ClusterChoice
 from scaling.run.run import Context as Context
 from scaling.run.run import Group as Group
 from scaling.run.run import Loss as Loss
+from scaling.run.run import Module as Module
 from scaling.run.run import Overlap as Overlap
 from scaling.run.run import Pipeline as Pipeline
 from scaling.run.run import Precision as Precision

@@ -18,6 +18,7 @@ OWN_REDUCE: Literal["bf16"] = "bf16"  # in which it sums gradients, unless a run
 LARGEST_DIM = 2**31 - 1  # of an array whose rows jax numbers, which it does in int32
 
 Dtype = Literal["bf16", "fp16", "tf32", "fp32", "fp8"]
+Module = Literal["core_attn", "layernorm", "mla_up_proj", "moe_act"]
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,9 @@ class Sharding:
 class Pipeline:
     """Order in which pipeline stages work."""
 
-    schedule: Literal["gpipe", "1f1b", "interleaved", "zero_bubble", "circular"] = "1f1b"
+    schedule: Literal["gpipe", "1f1b", "interleaved", "zero_bubble", "dualpipe", "circular"] = (
+        "1f1b"
+    )
     virtual_stages: int = 1
     # as many to each stage, or as the software deals them; or fewer to the first and the last
     layers: Literal["even", "by-cost"] = "even"
@@ -65,6 +68,9 @@ class Pipeline:
     # that are computed again, None: all; and how many fewer each next stage computes again.
     remat_layers: int | None = None
     remat_fewer: float = 0.0
+    # Of other software without sequence parallelism: each device of tensor sends its part of the
+    # stream, and the next stage gathers them (arXiv 2104.04473, section 4.1).
+    scatter: bool = False
 
     def __post_init__(self) -> None:
         if self.layers != "even" and self.virtual_stages > 1:
@@ -94,12 +100,13 @@ class Overlap:
     """What runs beside compute in other software; None: as its recipes have it.
 
     By Megatron's names: --tp-comm-overlap; --overlap-grad-reduce with --overlap-param-gather;
-    --overlap-p2p-communication.
+    --overlap-p2p-communication; --overlap-moe-expert-parallel-comm.
     """
 
     tensor: bool | None = None
     weights: bool | None = None
     pipeline: bool | None = None
+    experts: bool | None = None  # the exchange of tokens, beside the layers of another microbatch
 
 
 @dataclass(frozen=True)
@@ -114,6 +121,8 @@ class Precision:
     gather: Literal["bf16", "fp8"] | None = (
         None  # weights over devices for products in fp8; None: so
     )
+    # tokens sent to experts, and gradients of their results, for products in fp8
+    dispatch: Literal["bf16", "fp8"] = "bf16"
     optimizer_state: Literal["fp32", "bf16"] = "fp32"
     stochastic_rounding: bool = False  # of optimiser state in bf16
     frozen: Literal["fp32", "bf16"] = "fp32"  # matrices that are not trained, as they are stored
@@ -260,7 +269,11 @@ class Run:
     remat: SavedTensors | str = (
         "none"  # what is kept for the backward pass, `models.accounting.remat`
     )
+    # What remat "selective" of other software computes again (Megatron: --recompute-modules)
+    recompute: tuple[Module, ...] = ("core_attn",)
     attention: Literal["flash", "unfused"] = "flash"
+    # Of other software: rows of each expert by NCCL, or each token once to a node (DeepEP)
+    dispatcher: Literal["alltoall", "deepep"] = "alltoall"
     dropout: float = 0.0
     train: Train = Train()
     cluster: ClusterChoice | None = None
@@ -277,10 +290,22 @@ class Run:
                 f"remat '{self.remat}' names tensors of software 'jax', and software is "
                 f"{self.software!r}; use none, selective, full or auto"
             )
-        if self.software == OURS and (self.overlap != Overlap() or self.precision.gather == "fp8"):
+        if self.recompute != ("core_attn",) and self.software == OURS:
             raise InputError(
-                "overlap and precision.gather='fp8' describe other software; what runs beside "
-                "compute in software 'jax' is scheduled by XLA: leave them out"
+                f"recompute={[*self.recompute]} names modules of other software; leave it out, and "
+                "list in remat the tensors that software 'jax' keeps"
+            )
+        sent = self.precision.gather, self.precision.dispatch, self.dispatcher
+        if self.software == OURS and (self.overlap != Overlap() or {"fp8", "deepep"} & {*sent}):
+            raise InputError(
+                "overlap, dispatcher='deepep', and 'fp8' of precision.gather and dispatch describe "
+                "other software; XLA decides what runs beside compute in software 'jax': leave "
+                "them out"
+            )
+        if self.software == OURS and self.pipeline.scatter:
+            raise InputError(
+                "pipeline.scatter is of other software; leave it out: tokens of software 'jax' are "
+                "shared out over tensor already (sharding.sequence_parallel)"
             )
         if self.software == OURS and self.pipeline.remat_layers is not None:
             raise InputError(

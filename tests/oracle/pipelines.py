@@ -16,6 +16,7 @@ import numpy as np
 from scaling.models.pipeline.schedule import PipelineSchedule
 
 Pass = tuple[str, int, int]  # kind, microbatch, part of the layers
+DualPass = tuple[str, int, int, int]  # kind, direction, microbatch of it, stage
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,88 @@ def run_zero_bubble(p: Pipeline) -> tuple[float, float]:
             steps[stage].append(step)
             over[step] = clocks[stage] = now + p.seconds(step[0])
     return _result(p, over, steps[0])
+
+
+def dualpipe(p: Pipeline, rank: int) -> list[tuple[str, list[DualPass]]]:
+    """The order of a rank (deepseek-ai/DualPipe, dualpipe/dualpipe.py @ 3da1bbe, step).
+
+    Half of the microbatches come from either end. Passes are named by kind, direction, number and
+    stage; FB: two of them, side by side; b: a backward pass without its gradients of weights, W.
+    """
+    half, near = p.stages // 2, min(rank, p.stages - 1 - rank)
+    counts = {"F": [0, 0], "B": [0, 0]}
+    found: list[tuple[str, list[DualPass]]] = []
+
+    def add(kind: str, *passes: tuple[str, int]) -> None:
+        made = []
+        for one, phase in passes:
+            direction = phase ^ (rank >= half)
+            stage = p.stages - 1 - near if phase else near
+            made.append((one, direction, counts[one][phase], stage))
+            counts[one][phase] += 1
+        found.append((kind, made))
+
+    def both(ahead: int) -> None:
+        add("FB", ("F", ahead), ("B", 1 - ahead))
+
+    for _ in range(2 * (half - near - 1)):
+        add("F", ("F", 0))
+    for _ in range(near + 1):
+        add("F", ("F", 0))
+        add("F", ("F", 1))
+    for _ in range(half - near - 1):
+        add("b", ("B", 1))
+        add("W")
+        add("F", ("F", 1))
+    for i in range(p.microbatches // 2 - p.stages + near + 1):
+        if i == 0 and near == half - 1:
+            add("F", ("F", 0))
+            add("B", ("B", 1))
+        else:
+            both(0)
+        both(1)
+    for _ in range(half - near - 1):
+        add("B", ("B", 1))
+        both(1)
+    for i in range(near + 1):
+        middle = (near + 1) // 2
+        add("b" if i > middle or (i == middle and near % 2) else "B", ("B", 1))
+        add("b" if i >= middle else "B", ("B", 0))
+    for _ in range(half - near - 1):
+        add("W")
+        add("b", ("B", 0))
+    return found + [("W", [])] * (near + 1)
+
+
+def run_dualpipe(p: Pipeline, pair: float) -> float:
+    """Seconds of a step whose forward and backward pass side by side take `pair`."""
+    times = {"F": p.forward, "b": p.backward, "B": p.backward + p.weights, "W": p.weights}
+    orders = [dualpipe(p, rank) for rank in range(p.stages)]
+    over: dict[DualPass, float] = {}
+    clocks, done = [0.0] * p.stages, [0] * p.stages
+    while any(n < len(steps) for n, steps in zip(done, orders, strict=True)):
+        before = sum(done)
+        for rank, steps in enumerate(orders):
+            while done[rank] < len(steps):
+                kind, passes = steps[done[rank]]
+                needed = {one for step in passes for one in _needed(p, step)} - {*passes}
+                if not needed <= over.keys():
+                    break
+                start = max([clocks[rank], *(over[one] for one in needed)])
+                clocks[rank] = start + (times | {"FB": pair})[kind]
+                over |= dict.fromkeys(passes, clocks[rank])
+                done[rank] += 1
+        assert sum(done) > before, "the orders wait for each other"
+    assert len(over) == 2 * p.microbatches * p.stages
+    return max(clocks)
+
+
+def _needed(p: Pipeline, step: DualPass) -> list[DualPass]:
+    kind, direction, number, stage = step
+    if kind == "F":
+        return [("F", direction, number, stage - 1)] if stage else []
+    later = [("B", direction, number, stage + 1)] if stage < p.stages - 1 else []
+    return [("F", direction, number, stage), *later]
 
 
 def run_iterations(p: Pipeline, schedule: PipelineSchedule) -> tuple[float, float]:

@@ -31,6 +31,7 @@ def check_stages(run: Run, rules: Rules) -> None:
     mesh, virtual_stages = rules.mesh, run.pipeline.virtual_stages
     if mesh.stage == 1:
         return
+    _check_both_ends(run, mesh)
     schedule = run.pipeline.schedule
     if virtual_stages > 1 and RUNS_AS.get(schedule) != "interleaved":
         raise InputError(
@@ -54,6 +55,7 @@ def check_stages(run: Run, rules: Rules) -> None:
 
 def check_parts(run: Run, shape: MeshShape) -> None:
     """Raise InputError unless every part of a pipeline has a layer, in whatever software."""
+    _check_both_ends(run, shape)
     layers, rounds = run.model.n_layers, run.pipeline.virtual_stages
     if shape.stage > 1 and (parts := shape.stage * rounds) > layers:
         product = f" x pipeline.virtual_stages={rounds} = {parts:,}" if rounds > 1 else ""
@@ -62,6 +64,19 @@ def check_parts(run: Run, shape: MeshShape) -> None:
         raise InputError(
             f"stage={shape.stage}{product} parts of model.n_layers={layers}, each of which has a "
             f"layer or more; use {fix}"
+        )
+
+
+def _check_both_ends(run: Run, shape: MeshShape) -> None:
+    """Raise InputError unless DualPipe can send microbatches in at both ends."""
+    stages, count, virtual = shape.stage, run.batch.microbatches, run.pipeline.virtual_stages
+    if run.pipeline.schedule != "dualpipe" or stages == 1:
+        return
+    if virtual > 1 or stages % 2 or count % 2 or count < 2 * stages:
+        raise InputError(
+            "pipeline.schedule='dualpipe' takes an even number of stages, an even number of "
+            f"microbatches, at least twice as many, and virtual_stages 1; got stage={stages}, "
+            f"batch.microbatches={count} and pipeline.virtual_stages={virtual}"
         )
 
 

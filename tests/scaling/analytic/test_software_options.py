@@ -1,21 +1,25 @@
 """What other software sends in which format, and beside what: options of a run, recipes' values."""
 
+import math
 from collections import defaultdict
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scaling.analytic.program import analytic_program
+from scaling.analytic.saved import activations
 from scaling.analytic.software import traits_of
+from scaling.analytic.step import step_sizes
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
-from scaling.models.config import ModelConfig
+from scaling.models.config import Mla, ModelConfig, Moe
 from scaling.profiles.io import profile_of
 from scaling.program.ir import Collective, Loop, collectives
-from scaling.run import Batch, Overlap, Pipeline, Precision, Run, Sharding
+from scaling.run import Batch, Module, Overlap, Pipeline, Precision, Run, Sharding
 from scaling.simulate.step import price
 
 MODEL = ModelConfig(51_200, d_model=2048, n_layers=24, n_heads=16, d_ff=8192)
@@ -102,8 +106,17 @@ def test_virtual_stages_communicate_beside_one_another():
 def test_the_trainer_has_no_such_options():
     with pytest.raises(InputError, match="other software"):
         replace(RUN, software="jax", overlap=Overlap(tensor=True))
-    with pytest.raises(InputError, match="other software"):
-        replace(RUN, software="jax", precision=Precision(gather="fp8"))
+    plain = replace(RUN, software="jax", precision=Precision())
+    for changes in (
+        {"precision": Precision(gather="fp8")},
+        {"precision": Precision(dispatch="fp8")},
+        {"overlap": Overlap(experts=True)},
+        {"dispatcher": "deepep"},
+        {"recompute": ("layernorm",), "remat": "selective"},
+        {"pipeline": Pipeline(scatter=True)},
+    ):
+        with pytest.raises(InputError, match="other *software"):
+            replace(plain, **changes)
 
 
 NANOTRON = replace(
@@ -153,3 +166,83 @@ def test_a_host_takes_its_time_for_each_of_ten_collectives_of_a_layer(stages, la
         times.append(float(price(program, place, profile_of(place.accelerator)).timeline.total))
     trips = 16 / stages + 1 - 1 / stages  # of a layer: microbatches, and the bubble
     assert times[1] - times[0] == pytest.approx(24 * trips * 10 * (1 + late), rel=0.01)
+
+
+EXPERTS = replace(
+    RUN,
+    model=replace(MODEL, moe=Moe(64, 4, d_ff_expert=2048)),
+    precision=Precision(parameters="bf16"),
+    pipeline=Pipeline(),
+)
+SPREAD = MeshShape(stage=2, expert=16)  # experts on two nodes
+
+
+def exchanged(run, shape=SPREAD):
+    """Bytes of each exchange of a pass."""
+    found = collectives(analytic_program(run, shape))
+    return {op.name: float(op.bytes) for op, _ in found if "tokens of experts" in op.name}
+
+
+def test_a_microbatch_exchanges_its_tokens_beside_the_layers_of_another():
+    beside = replace(EXPERTS, overlap=Overlap(experts=True))
+    assert seconds(beside, SPREAD) < 0.9 * seconds(EXPERTS, SPREAD)
+    sums = {run: sum(op.bytes * op.part * n for op, n in collectives(analytic_program(run, SPREAD)))
+            for run in (EXPERTS, beside)}  # fmt: skip
+    assert sums[beside] == pytest.approx(sums[EXPERTS])
+
+
+@pytest.mark.parametrize(("groups", "chosen", "nodes"), [(1, 1, 2), (2, 1, 1), (4, 2, 1)])
+def test_deepep_sends_a_token_once_to_each_node_that_has_an_expert_of_it(groups, chosen, nodes):
+    moe = replace(EXPERTS.model.moe, n_groups=groups, groups_per_token=chosen)
+    run = replace(EXPERTS, model=replace(MODEL, moe=moe))
+    rows, tokens = exchanged(run), exchanged(replace(run, dispatcher="deepep"))
+    missed = math.comb(32, 4) / math.comb(64, 4)  # by the four experts of a token, of either node
+    copies = 2 * (1 - missed) if nodes == 2 else 1
+    assert tokens == pytest.approx({name: size * copies / 4 for name, size in rows.items()})
+    inside = MeshShape(stage=2, expert=8)
+    assert exchanged(run, inside) == exchanged(replace(run, dispatcher="deepep"), inside)
+
+
+def test_tokens_are_dispatched_in_fp8_with_their_scales_and_combined_in_bf16():
+    run = replace(EXPERTS, precision=replace(EXPERTS.precision, dispatch="fp8"))
+    whole = exchanged(EXPERTS)
+    for name, size in exchanged(run).items():
+        is_dispatch = name.startswith(("forward experts out", "backward experts back"))
+        share = (1 + 4 / 128) / 2 if is_dispatch else 1
+        assert size == pytest.approx(share * whole[name])
+
+
+def test_modules_that_are_computed_again_cost_time_and_save_memory():
+    latent = replace(MODEL, moe=Moe(64, 4, d_ff_expert=2048), mla=Mla(512, 256, 128, 64, 128))
+    run = replace(EXPERTS, model=latent, remat="selective")
+    found = []
+    for modules in ((), ("layernorm",), ("layernorm", "moe_act"), get_args(Module)):
+        one = replace(run, recompute=modules)
+        found.append((seconds(one, SPREAD), -float(activations(step_sizes(one, SPREAD)))))
+    assert found == sorted(found) and len({*found}) == len(found)
+    none = replace(run, remat="none")
+    assert found[0][0] == pytest.approx(seconds(none, SPREAD))
+
+
+def test_layers_with_experts_alone_are_of_the_stages_behind_the_first():
+    """61 layers on 16 stages, the first three dense: no stage has five."""
+    run = replace(EXPERTS, model=replace(MODEL, n_layers=61, moe=Moe(64, 4, first_dense_layers=3)))
+    step = step_sizes(run, MeshShape(stage=16))
+    assert [(moe, step.worked(n)) for moe, n in step.layer_kinds] == [(False, 0), (True, 4)]
+    step = step_sizes(run, MeshShape())
+    assert [(moe, step.worked(n)) for moe, n in step.layer_kinds] == [(False, 3), (True, 58)]
+
+
+def test_stages_send_a_part_for_each_device_of_tensor_and_gather_them():
+    run = replace(RUN, precision=Precision(), pipeline=Pipeline(scatter=True))
+    shape = MeshShape(stage=4, tensor=8)
+
+    def between(run):
+        found = collectives(analytic_program(run, shape))
+        return {op.kind: float(op.bytes) for op, _ in found if "stream between" in op.name}
+
+    stream = 512 / 16 * 2048 * 2048 * 2
+    assert between(run) == {"permute": stream / 8, "all-gather": stream}
+    own_tokens = replace(run, sharding=Sharding(zero_stage=1, sequence_parallel=True))
+    assert between(own_tokens) == {"permute": stream / 8}
+    assert between(replace(run, pipeline=Pipeline())) == {"permute": stream}

@@ -10,7 +10,7 @@ from scaling.analytic.program import analytic_program
 from scaling.analytic.software import traits_of
 from scaling.meshes.shape import MeshShape
 from scaling.models.pipeline.schedule import PipelineSchedule
-from scaling.program.ir import collectives, kernels
+from scaling.program.ir import Collective, Kernel, collectives, kernels
 from scaling.run import Batch
 from scaling.run import Pipeline as Schedule
 from scaling.run.recipes import recipe
@@ -20,6 +20,7 @@ from tests.oracle.pipelines import (
     gpipe,
     interleaved,
     one_forward_one_backward,
+    run_dualpipe,
     run_in_order,
     run_iterations,
     run_zero_bubble,
@@ -88,6 +89,50 @@ def test_the_closed_form_of_other_software_has_the_bubble_of_its_pipeline(stages
     line = run_schedule(program, times | {c.name: 0.0 for c, _ in collectives(program)})
     total, idle = run_in_order(Pipeline(stages, 4 * stages, virtual), interleaved)
     assert line.bubble / line.total == pytest.approx(idle / total, rel=NEAR)
+
+
+@given(st.sampled_from([4, 6, 8, 16]), st.integers(2, 6), SECONDS, st.floats(0.7, 1.0))
+def test_dualpipe_takes_its_bubble_and_what_few_microbatches_have_none_beside(
+    stages, groups, seconds, share
+):
+    """(S / 2 - 1) (F&B + B - 3 W) (arXiv 2412.19437, table 2); S + 1 have their passes alone."""
+    p = Pipeline(stages, groups * stages, 1, seconds, seconds, seconds)
+    pair = 3 * seconds * share
+    bubble = (stages / 2 - 1) * (pair + 2 * seconds - 3 * seconds)
+    alone = (stages + 1) * (3 * seconds - pair)
+    expected = p.microbatches * pair + bubble + alone
+    assert run_dualpipe(p, pair) == pytest.approx(expected, rel=NEAR)
+
+
+@pytest.mark.parametrize("exchange", [0.0, 0.25])
+@pytest.mark.parametrize("stages", [4, 8])
+def test_the_closed_form_of_dualpipe_takes_as_long_as_its_replay(stages, exchange):
+    """Each product of a layer takes a second, each exchange of its experts so many more, which a
+    pair hides."""
+    run, count = recipe("tiny-moe"), 4 * stages
+    run = replace(
+        run,
+        software="megatron",
+        batch=Batch(2 * count, 32, count),
+        pipeline=Schedule("dualpipe"),
+        model=replace(run.model, n_layers=2 * stages + 1),  # so that the last stage has room
+    )
+    program = analytic_program(run, MeshShape(stage=stages, expert=2))
+    times = {}
+    for op, _ in program.operations:
+        if isinstance(op, Kernel):
+            times[op.name] = float(op.kind in ("matmul", "grouped") and "layers" in op.origin.layer)
+        elif isinstance(op, Collective):
+            times[op.name] = exchange * ("tokens of experts" in op.name)
+    line = run_schedule(program, times)
+    layers = -(-run.model.n_layers // stages)
+    products = layers * sum(
+        "forward" in k.name and "pair" not in k.name and times[k.name]
+        for k in {k.name: k for k, _ in kernels(program)}.values()
+    )
+    alone = 2 * exchange * layers
+    p = Pipeline(stages, count, 1, products + alone, products + alone, products)
+    assert line.total == pytest.approx(run_dualpipe(p, 3 * products), rel=0.02)
 
 
 @given(st.integers(2, 6), GROUPS, st.integers(1, 4), SECONDS, SECONDS)

@@ -38,6 +38,17 @@ def test_a_part_without_a_layer_is_refused_in_any_software(stages, rounds, said)
     check_parts(run, MeshShape(data=stages))
 
 
+@pytest.mark.parametrize(
+    ("stages", "microbatches", "virtual"), [(3, 12, 1), (4, 6, 1), (4, 9, 1), (4, 8, 2)]
+)
+def test_dualpipe_takes_pairs_of_stages_and_enough_microbatches(stages, microbatches, virtual):
+    shape, good = MeshShape(stage=stages), MeshShape(stage=4)
+    run = replace(RUN, pipeline=Pipeline("dualpipe", virtual), software="megatron")
+    with pytest.raises(InputError, match="even number of stages"):
+        check_parts(replace(run, batch=Batch(microbatches, 32, microbatches)), shape)
+    check_parts(replace(run, batch=Batch(8, 32, 8), pipeline=Pipeline("dualpipe")), good)
+
+
 def interleaved(rounds: int, microbatches: int = 8, layers: int = 12) -> Run:
     model = replace(MODEL, n_layers=layers)
     return replace(
