@@ -35,8 +35,8 @@ HEAD = """# Audit of public recipes
 For users of NeMo, Megatron-Bridge, Megatron-LM, nanotron, torchtitan and MaxText: {recipes} of
 their configurations (`experiments/published/recipes.jsonl`: repository, path, commit, what had to
 be assumed), priced by the closed form of their software and planned again on the same devices:
-another mesh, microbatches, remat and ZeRO stage. **Nothing was run here**: both are predictions of
-one model, which knows no reason for a choice but time and memory.
+another mesh, microbatches, remat and ZeRO stage; on H100 where a recipe states no GPU. **Nothing
+was run here**: both are predictions of one model, which knows no reason but time and memory.
 [The table](../experiments/results/2026-11-29-audit/README.md) has each recipe with its memory, step
 and best plan. `python -m experiments.published.audit --write` writes both.
 
@@ -169,6 +169,12 @@ def errors(rows: Sequence[Audited]) -> str:
     )
 
 
+def notes(a: Audited) -> str:
+    """What had to be assumed, but for the GPU, which the page says once."""
+    told = [n for n in a.recipe["notes"].split("; ") if n != "GPU not stated, H100 assumed"]
+    return f" ({'; '.join(told)})" if told else ""
+
+
 def findings(rows: Sequence[Audited]) -> Iterator[str]:
     """The two lists: what does not fit, and what leaves time on the table."""
     tight = sorted((a for a in rows if a.lack > 0), key=lambda a: -a.lack)
@@ -176,15 +182,14 @@ def findings(rows: Sequence[Audited]) -> Iterator[str]:
     for a in tight:
         ran = "; **it was run by its authors**" if a.measured else ""
         why = f"; {a.error}" if a.error else ""
-        notes = a.recipe["notes"]
-        yield f"- {a.name}: lacks {a.lack / GB:.1f} GB a device{why}{ran}. ({notes})"
+        yield f"- {a.name}: lacks {a.lack / GB:.1f} GB a device{why}{ran}{notes(a)}"
     slow = sorted((a for a in rows if (a.saved or 0) > NOTICED), key=lambda a: -(a.saved or 0))
     fit = len(rows) - len(tight)
     yield f"\n## Leaves more than {NOTICED:.0%} on the table: {len(slow)} of {fit} that fit\n"
     for a in slow:
         yield (
             f"- {a.name}: {format_time(a.prediction.step_time)}, the best plan "
-            f"{format_time(a.best.step_time)}, {a.saved:.0%} less. ({a.recipe['notes']})"
+            f"{format_time(a.best.step_time)}, {a.saved:.0%} less{notes(a)}"
         )
     rest = [a.saved for a in rows if a.saved is not None]
     if rest:
