@@ -121,6 +121,9 @@ def test_every_price_has_a_chip_and_a_source():
     assert {row.accelerator for row in table.prices} <= set(catalog.accelerator_names())
     assert {row.source for row in table.prices} == table.sources.keys()
     assert {row.kind for row in table.prices} <= set(KINDS) and all(table.sources.values())
+    unpriced = "cpu gb300 mi250x-gcd p100-sxm tpu7x trainium2 v100-sxm-32g"
+    priced = {row.accelerator for row in table.prices}
+    assert set(catalog.accelerator_names()) - priced == set(unpriced.split())
 
 
 def test_a_price_is_the_median_of_the_newest_year_between_its_ends():
