@@ -41,6 +41,9 @@ html_show_sourcelink = False
 html_copy_source = False
 html_static_path = ["extensions/static"]
 html_css_files = ["docs.css"]
+# The search quotes what it finds from the pages, which a browser fetches of a server alone.
+QUOTES = 'if (location.protocol === "file:") DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;'
+html_js_files = [(None, {"body": QUOTES})]
 
 # Names are loaded when they are first used: all are, so that they are found.
 for package in (scaling, scaling.learn):

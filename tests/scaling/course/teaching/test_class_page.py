@@ -1,6 +1,5 @@
 """The page that collects guesses: a number in, a count out, and nothing else."""
 
-import http.client
 import json
 import math
 import re
@@ -8,10 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import closing
 from html import escape
 from statistics import median
-from threading import Thread
 
 import pytest
 from hypothesis import given
@@ -21,6 +18,8 @@ from scaling.course.quizzes.common_mistakes import mistake
 from scaling.course.teaching import class_page
 from scaling.course.teaching.class_page import MOST, Question, Room, RoomServer, bars, hold
 from scaling.meshes.errors import InputError
+from tests.scaling.course import served
+from tests.scaling.course.served import running
 
 ASKED = Question("From which batch?", "tokens", 100.0, ("both directions",))
 DOUBLED = mistake("both directions").sentence
@@ -80,24 +79,15 @@ def test_a_full_room_takes_no_more_but_changes():
 
 @pytest.fixture
 def server():
-    with RoomServer(Room(ASKED), 0, "127.0.0.1") as found:
-        Thread(target=found.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    with running(RoomServer(Room(ASKED), 0, "127.0.0.1")) as found:
         yield found
-        found.shutdown()
 
 
 def request(server, method, path, body=None, **headers):
-    """Status and text of an answer, as a browser in the network asks."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=600)
-    host = f"127.0.0.1:{server.server_port}"
-    sent = {"Host": host}
-    if method == "POST":
-        sent |= {"Origin": f"http://{host}", "Content-Type": "application/x-www-form-urlencoded"}
-    sent |= {name.replace("_", "-"): value for name, value in headers.items()}
-    connection.request(method, path, body, {k: v for k, v in sent.items() if v is not None})
-    with closing(connection):
-        answer = connection.getresponse()
-        return answer.status, answer.read().decode()
+    """Status and text of an answer to a form."""
+    form = {"Content_Type": "application/x-www-form-urlencoded", **headers}
+    status, _, text = served.request(server, method, path, body, **form)
+    return status, text.decode()
 
 
 def test_a_guess_is_taken_and_only_the_teacher_sees_how_they_lie(server):
@@ -154,8 +144,7 @@ def test_the_server_goes_on_after_what_is_no_request(server):
 
 def test_more_connections_than_a_class_has_are_closed(monkeypatch):
     monkeypatch.setattr(class_page, "MOST_CONNECTIONS", 2)
-    with RoomServer(Room(ASKED), 0, "127.0.0.1") as server:
-        Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    with running(RoomServer(Room(ASKED), 0, "127.0.0.1")) as server:
         address = ("127.0.0.1", server.server_port)
         held = [socket.create_connection(address) for _ in range(2)]
         with socket.create_connection(address) as third:
@@ -170,7 +159,6 @@ def test_more_connections_than_a_class_has_are_closed(monkeypatch):
         for _ in range(2):
             server.free.release()
         assert request(server, "GET", "/")[0] == 200
-        server.shutdown()
 
 
 def test_connections_that_browsers_hold_ready_keep_nobody_out(server):

@@ -7,8 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-from contextlib import closing
-from threading import Thread
 
 import pytest
 
@@ -28,27 +26,13 @@ from scaling.course.web.pages import (
 from scaling.course.web.search import all_entries
 from scaling.course.web.server import MOST_BODY, PAGES, PageServer, serve
 from scaling.course.web.texts import ENGLISH
+from tests.scaling.course.served import request, running
 
 
 @pytest.fixture(scope="module")
 def server():
-    with PageServer() as found:
-        Thread(target=found.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    with running(PageServer()) as found:
         yield found
-        found.shutdown()
-
-
-def request(server, method, path, body=None, **headers):
-    """Status, headers and body of an answer; the headers given replace those of a browser."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=600)
-    host = f"127.0.0.1:{server.server_port}"
-    sent = {"Host": host} | {name.replace("_", "-"): value for name, value in headers.items()}
-    if method == "POST":
-        sent = {"Origin": f"http://{host}", "Content-Type": "application/json"} | sent
-    connection.request(method, path, body, {k: v for k, v in sent.items() if v is not None})
-    answer = connection.getresponse()
-    with closing(connection):
-        return answer.status, answer.headers, answer.read()
 
 
 def test_a_page_is_sent_with_headers_that_let_nothing_else_in(server):
