@@ -83,6 +83,12 @@ def test_sphinx_builds_the_pages_without_a_warning_and_they_load_nothing_else(tm
     for file in (tmp_path / "html").rglob("*"):
         if file.suffix in (".html", ".css"):
             assert not LOADED.search(file.read_text(encoding="utf-8")), file
+    search = (tmp_path / "html" / "search.html").read_text(encoding="utf-8")
+    options, quotes = (
+        search.index("documentation_options.js"),
+        search.index("SEARCH_SUMMARY = false"),
+    )
+    assert options < quotes < search.index("searchtools.js"), "opened from files it fetches nothing"
     index = (tmp_path / "html" / "searchindex.js").read_text(encoding="utf-8")  # a script, no fetch
     assert all(f'"{name_of(page)}"' in index for page in PAGES)
 
