@@ -1,7 +1,8 @@
 """Common mistakes: what a wrong guess divided by the answer betrays.
 
 A quiz lists the mistakes that are possible in it, so that it calls a factor of 2 by its cause.
-Some take a number, such as `ring 8`, the members of a group.
+Some take a number, such as `ring 8`, the members of a group. `sparse peak: high` says to which side
+it goes there; otherwise it may go to both.
 """
 
 import math
@@ -33,6 +34,13 @@ class Mistake:
     factor: float
     sentence: str  # what was probably done
     check: str  # how to see it
+    side: str = ""  # of the answer, on which such guesses lie: "high", "low"; "": on both
+
+    def explains(self, ratio: float) -> bool:
+        """True if a guess over the answer is that of this mistake."""
+        factors = {"high": (self.factor,), "low": (1 / self.factor,)}
+        both = (self.factor, 1 / self.factor)
+        return any(abs(ratio / factor - 1) <= NEAR for factor in factors.get(self.side, both))
 
 
 @dataclass(frozen=True)
@@ -87,16 +95,19 @@ KNOWN: Mapping[str, KnownMistake] = {
 
 
 def mistake(text: str) -> Mistake:
-    """Return the mistake of a quiz's line: its name, and its number where it has one."""
+    """Return the mistake of a quiz's line: its name, and its number and side where it has them."""
+    text, _, side = text.partition(": ")
     name, _, last = text.rpartition(" ")
     numbered = name in KNOWN and _is_number(last)
     if not numbered:
         name = text
+    if side not in ("", "high", "low"):
+        raise InputError(f"{name}: {side!r} is no side; write high or low")
     if name not in KNOWN:
         raise InputError(f"no mistake is called {name!r}; {nearest(name, KNOWN)}")
     known = KNOWN[name]
     factor = evaluate(str(known.factor), {"n": float(last) if numbered else known.n})
-    return Mistake(name, factor, t(known.done), t(known.check))
+    return Mistake(name, factor, t(known.done), t(known.check), side)
 
 
 def possible_mistakes(names: Iterable[str]) -> list[Mistake]:
@@ -116,13 +127,8 @@ def diagnose(guess: float, answer: float, tolerance: float, possible: Iterable[s
     if guess == answer or (answer and abs(guess / answer - 1) <= tolerance):
         return Verdict(True, guess / answer if answer else 1.0)
     ratio = guess / answer if answer else math.inf
-    mistakes = possible_mistakes(possible)
-    found = [s for s in mistakes if _near(ratio, s.factor) or _near(ratio, 1 / s.factor)]
+    found = [one for one in possible_mistakes(possible) if one.explains(ratio)]
     return Verdict(False, ratio, tuple(found))
-
-
-def _near(ratio: float, factor: float) -> bool:
-    return abs(ratio / factor - 1) <= NEAR
 
 
 def _is_number(text: str) -> bool:

@@ -15,7 +15,7 @@ A file of quizzes (scaling/course/quizzes/chapters/CHAPTER.toml) holds
     book = 1.04                       # as printed; absent where the guide prints none
     tolerance = 0.03                  # relative
     reason = ""                       # why ours and the book's differ by more than the tolerance
-    mistakes = ["both directions"]    # scaling.course.quizzes.common_mistakes
+    mistakes = ["sparse peak: high"]  # scaling.course.quizzes.common_mistakes
 
 `COMMAND :: PATH` is a command line and where its JSON document holds the number: keys, names of
 parts and places in lists, joined by `/`; no path: its answer. Where the quiz has a `command`,

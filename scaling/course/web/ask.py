@@ -8,6 +8,7 @@ site brings the answers to all questions but those of changed figures (`experime
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pkgutil import resolve_name
 from textwrap import shorten
 from typing import Any
@@ -67,8 +68,7 @@ def _number(answer: QuizAnswer) -> dict[str, Any]:
         "commands": [f"scaling {command}" for command in answer.commands],
         "formulas": formulas(answer),
         "mistakes": [
-            {"factor": one.factor, "sentence": one.sentence, "check": one.check}
-            for one in possible_mistakes(answer.mistakes)
+            asdict(one) for one in possible_mistakes(answer.mistakes)
         ],
     }
 

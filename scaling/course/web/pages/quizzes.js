@@ -108,7 +108,8 @@ function judged(guess, { answer, tolerance, mistakes }, { near, far }) {
   const by = far.find(([least]) => apart > least)[1];
   const hint = said(ratio > 1 ? "quizzes.too_high" : "quizzes.too_low", { by });
   const isNear = (factor) => Math.abs(ratio / factor - 1) <= near;
-  const found = mistakes.filter(({ factor }) => isNear(factor) || isNear(1 / factor));
+  const explains = ({ factor, side }) => (side !== "low" && isNear(factor)) || (side !== "high" && isNear(1 / factor));
+  const found = mistakes.filter(explains);
   const words = said(ratio > 1 ? "quizzes.high" : "quizzes.low", { factor: short(apart) });
   return { isRight: false, hint, words: found.length ? words : `${words}; ${said("quizzes.unknown")}`, found };
 }

@@ -38,6 +38,15 @@ def test_two_mistakes_of_one_factor_are_both_told():
     assert {found.name for found in verdict.mistakes} == {"sparse peak", "both directions"}
 
 
+def test_a_mistake_of_one_side_is_not_told_to_a_guess_on_the_other():
+    possible = ["sparse peak: high", "both directions: low"]
+    told = {factor: diagnose(factor, 1.0, 0.03, possible).mistakes for factor in (2.0, 0.5)}
+    assert [one.name for one in told[2.0]] == ["sparse peak"]
+    assert [one.name for one in told[0.5]] == ["both directions"]
+    with pytest.raises(InputError, match="high or low"):
+        mistake("sparse peak: up")
+
+
 @pytest.mark.parametrize("guess", [math.nan, math.inf])
 def test_a_guess_that_is_no_number_is_refused(guess):
     with pytest.raises(InputError, match="finite"):
