@@ -67,9 +67,7 @@ def _number(answer: QuizAnswer) -> dict[str, Any]:
         "book_shown": None if book is None else show(book, answer.unit),
         "commands": [f"scaling {command}" for command in answer.commands],
         "formulas": formulas(answer),
-        "mistakes": [
-            asdict(one) for one in possible_mistakes(answer.mistakes)
-        ],
+        "mistakes": [asdict(one) for one in possible_mistakes(answer.mistakes)],
     }
 
 
