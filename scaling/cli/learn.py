@@ -71,18 +71,18 @@ def learn(
     lang: str | None = None,
     json: bool = False,
 ) -> int:
-    """Find a word of the guide, open a lesson, ask quizzes, or climb a ladder of six answers.
+    """Open a lesson, answer a quiz, solve a puzzle, play a sweep, or find a word of the guide.
 
     Args:
-        what: what to open or to ask. list: all lessons, labs and quizzes; find: a word or symbol of
-            the guide, and what answers it here; lesson, lab: opens one in the browser; quiz: a
-            wrong guess is told the mistake that it betrays; ladder: your guess, a bound, the
-            textbook's rule, the fitted figure, the compiled program, a measurement; explorer,
-            quizzes, sweeps: pages in the browser; puzzles: all puzzles; puzzle: the task of one;
-            check: judges an answer by its compiled step; sweep: find the fastest of some dozen
-            measured configurations in five tries. For teachers: teach writes a plan, what students
-            get wrong, solutions and slides; class collects guesses over the local network; grade
-            judges the answers to puzzles in a folder.
+        what: list: all lessons, labs and quizzes; find: what answers a word or symbol of the guide;
+            lesson, lab: opens one in the browser; quiz: asks one, and names the mistake that a
+            wrong guess may come from; ladder: your guess beside a bound, the textbook's rule, the
+            fitted figure, the compiled program and a measurement; explorer, quizzes, sweeps: pages
+            in the browser; puzzles: lists all; puzzle: the task of one; check: judges an answer by
+            its compiled step; sweep: find the fastest of some dozen measured configurations in five
+            tries. For teachers: teach writes a plan, what students get wrong, solutions and slides;
+            class collects guesses over the local network; grade judges all answers to puzzles in a
+            folder.
         name: a word to find; number of the lesson, lab or puzzle; the quiz; the sweep, or none for
             all; to teach, 1 or "lab 1", or none for all; the folder to grade; or for a ladder a
             command line in quotes, such as "collective all-gather --bytes 1GiB --cluster dgx-h100"
@@ -90,12 +90,11 @@ def learn(
         run: the answer that check judges, a run.json; or a second word to find.
         guess: a guess for each number that the quiz asks for, in its order; without any you are
             asked. For a ladder: seconds.
-        tries: a configuration of the sweep, such as "tensor=2,stage=1,sequences=4": its measured
-            step time is told. One that ran out of memory costs a try too.
-        all: compute every quiz by its commands, beside what the guide prints; find: show all
-            topics in full.
-        start: write the run that a puzzle begins with to this file, which is not there yet.
-        source: where the steps that check and grade judge come from, as for scaling predict.
+        tries: a configuration of the sweep, such as "tensor=2,stage=1,sequences=4"; prints its
+            measured step time. One that ran out of memory costs a try too.
+        all: quiz: compute all of them, beside what the guide prints; find: show all topics in full.
+        start: write the run that a puzzle begins with to this new file.
+        source: how check and grade price a step, as for scaling predict.
         plot: draw the step that check judges (.svg).
         output: folder that teach writes to; must be empty or new.
         port: on which class listens, to the whole local network; nothing listens without it.
@@ -147,7 +146,7 @@ def learn(
 
 
 def _quiz(name: str, given: tuple[str, ...], json: bool) -> int:
-    """Print the answer to a quiz, and what a guess betrays."""
+    """Print the answer to a quiz, and the mistake in a wrong guess."""
     quiz = find(name)
     guesses = guesses_of(quiz, given)
     if not (json or guesses):

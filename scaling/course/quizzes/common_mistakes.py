@@ -1,4 +1,4 @@
-"""Common mistakes: what a wrong guess divided by the answer betrays.
+"""Common mistakes: what probably led to a wrong guess, by its factor to the answer.
 
 A quiz lists the mistakes that are possible in it, so that it calls a factor of 2 by its cause.
 Some take a number, such as `ring 8`, the members of a group. `sparse peak: high` says to which side

@@ -1,4 +1,4 @@
-// One question at a time: the reader's guess, what it betrays, a second try, then the answer.
+// One question at a time: the reader's guess, its likely mistake, a second try, then the answer.
 // A guess is judged as scaling.course.quizzes.common_mistakes does it.
 
 const at = (id) => document.getElementById(id);
