@@ -30,7 +30,12 @@ from scaling.run.user_code import named_function
 from scaling.simulate.pipeline_bubble import mark_bubbles
 
 Options = Mapping[str, bool | str | int]  # of XLA, by name
-DECIDES_NOTHING = ("name", "cluster")  # keys of run.json that leave the step alone
+# Keys of run.json that leave the step alone; the trainer refuses what the last two say.
+DECIDES_NOTHING = ("name", "cluster", "recompute", "dispatcher")
+FOREIGN = (  # so are these, of other software; the trainer's stages are alike
+    *(("pipeline", key) for key in ("layers", "remat_layers", "remat_fewer", "scatter")),
+    *(("precision", "dispatch"), ("overlap", "experts")),
+)
 ADDED = ("xla", "deterministic", "groups", "loss")  # keys of `train`
 _FIELDS = [field.name for field in fields(ModelConfig)]
 MODEL = {field.name: field.default for field in fields(ModelConfig)} | {"layers": []}
@@ -105,8 +110,8 @@ def _decides(run: Run, shape: MeshShape) -> dict[str, Any]:
     """What of run.json decides the step, besides the mesh, with the trainer's own choices."""
     stated = replace(run.precision, reduce=run.precision.reduce or OWN_REDUCE)
     document = run_dict(replace(with_zero_stage(run, shape), precision=stated))
-    for key in ("layers", "remat_layers", "remat_fewer"):  # the trainer's stages are alike
-        del document["pipeline"][key]
+    for part, key in FOREIGN:
+        del document[part][key]
     document["pipeline"]["schedule"] = "1f1b"  # virtual stages alone make it another
     train = document["train"]
     del train["watchdog_minutes"]  # it watches the step
