@@ -76,13 +76,11 @@ def guess():
 
 
 @app.cell
-def after_the_guess(cluster, field, inner, model, per_node, place, width):
+def after_the_guess(cluster, field, inner, model, per_node, width):
     limit = sc.learn.limits(model.value, cluster=cluster.value, nodes=2)["largest tensor axis"]
-    memory = sc.learn.chip(place.accelerator.name)["memory bandwidth"].answer
     mistakes = (
         *(f"ring {per_node}", f"whole node {per_node / limit.ideal:.6g}", "both directions"),
         *("sparse peak", "gated", "multiply and add", "backward", f"width {inner / width:g}"),
-        f"memory for network {memory / limit.figures['W']:.4g}",
     )
     close = 0.065  # 7 chips of a node of H100 are right for llama3-8b, all 8 are not
     page = parts.opened(field, limit.ideal, mistakes, tolerance=close)

@@ -55,7 +55,7 @@ def after_the_guess(field, group, model, moe, where):
     mistakes = (
         *(f"experts {ratio:g}", f"experts {moe.n_experts}", f"experts {moe.experts_per_token}"),
         *("all-reduce once", "both directions", "backward", f"all members {nodes * 8}"),
-        *(f"ring {nodes}", "node for chip 8", "sparse peak"),
+        *(f"ring {nodes}", "node for chip 8"),
     )
     page = parts.opened(field, limits.ideal, mistakes, tolerance=0.05)
     network = parts.powers("network times", -2, 3)

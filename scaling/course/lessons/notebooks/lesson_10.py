@@ -66,7 +66,7 @@ def after_the_guess(NIC, field, group, model):
     _memory = sc.learn.chip("h100-sxm")["memory bandwidth"].answer
     mistakes = (
         *(f"ratio of groups {figures['N'] / figures['K']:g}", "both directions", "causal", "bits"),
-        *(f"memory for network {_memory / NIC:.4g}", "bytes per element 2", "keys and values"),
+        *(f"memory for network {_memory / NIC:.4g}", "bytes per element 2"),
         *(f"other network {limit.figures['W'] / NIC:g}", "node for chip 8"),
     )
     page = parts.opened(field, hidden.ideal, mistakes)

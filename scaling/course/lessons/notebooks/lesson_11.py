@@ -66,7 +66,7 @@ def after_the_guess(X, entry, field, run, steps):
         Input("L", run.model.n_layers, "layers"),
         a,
     )
-    counted = by_formula("peak", "bytes", "12*P / X + B*L*a", figures)
+    counted = by_formula("peak", "bytes", "16*P / X + B*L*a", figures)
     wrong = {
         "state alone": 12 * P / X,
         "no activations": 16 * P / X,
@@ -75,20 +75,19 @@ def after_the_guess(X, entry, field, run, steps):
     }
     betrayed = (f"{name} {size / _peak:.4g}" for name, size in wrong.items())
     mistakes = (*betrayed, f"uncut {16 * P / _peak:.4g}", "bytes per element 2", "bits")
-    page = parts.opened(field, _peak / 1e9, mistakes, tolerance=0.15)
+    page = parts.opened(field, _peak / 1e9, mistakes)
     policy = mo.ui.radio(list(steps), value="none", label="remat", inline=True)
     page.show(
         page.guessed,
         page.derivation(
             ("S_weights = 4*P / X", "P parameters in fp32, cut over X devices"),
             ("S_moments = 8*P / X", "Adam's two, each as many numbers as there are weights"),
-            ("S_state = 12*P / X", "both are there all the time and do not depend on the batch"),
             ("S_gradients = 4*P / X", "from the backward pass until the update"),
+            ("S_state = 16*P / X", "all three; nothing here depends on the batch"),
             ("S_layer = B*a", "what a layer keeps for its backward pass: a bytes of each token"),
-            ("S_kept = B*L*a", "of all L layers, when the forward pass ends"),
-            ("S_kept > S_gradients", "and it is freed layer by layer while gradients are made"),
-            ("S_peak ≈ S_state + S_kept", "the question: memory peaks where the forward pass ends"),
-            ("S_peak ≈ 12*P / X + B*L*a", "both put in; remat makes a smaller, and nothing else"),
+            ("S_kept = B*L*a", "of L layers; one loop runs them and frees it when it ends"),
+            ("S_peak ≈ S_state + S_kept", "the question: both are there in the backward pass"),
+            ("S_peak ≈ 16*P / X + B*L*a", "both put in; remat makes a smaller, and nothing else"),
             numbers=counted,
         ),
         f"The compiler finds {_peak / counted.answer - 1:.0%} more: gathered weights, logits and "
@@ -98,7 +97,7 @@ def after_the_guess(X, entry, field, run, steps):
             "bytes",
             scale=1e9,
             bound=(12 * P / X, "fp32 weights and two moments of Adam, cut over all devices"),
-            textbook=(counted.answer, "and what every layer keeps of each token"),
+            textbook=(counted.answer, "gradients, and what every layer keeps of each token"),
             fitted=(closed.memory.peak, "closed form: what the backward pass needs, by tensor"),
             compiled=(_peak, "buffers of the compiled step, walked in its order"),
         ),

@@ -64,6 +64,7 @@ def after_the_guess(cases, field, steps):
     page = parts.opened(field, grew, mistakes, tolerance=0.05)
     times = zip(("T", "T_half"), ("1Gbit", "500Mbit"), strict=True)
     measured = tuple(Input(name, two[rate].median, "s", f"{rate}/s") for name, rate in times)
+    apart = by_formula("a", "s", "2*T - T_half", measured)
     named = {f"{mesh} over {hosts} hosts": (hosts, mesh) for hosts, mesh in cases}
     case = parts.dropdown(named, "mesh")
     page.show(
@@ -77,8 +78,10 @@ def after_the_guess(cases, field, steps):
             ("a = 2*T - T_half", "so two measurements give both"),
             ("T_half / T = 1 + b / (W*T)", "the question: 1, and the cable's share of the step"),
             ("T_half / T = 2 - a / T", "twice as long only where a is nothing"),
-            numbers=by_formula("a", "s", "2*T - T_half", measured),
+            numbers=apart,
         ),
+        f"So {show(apart.answer, 's')} of a step do not depend on the cable: it grows by "
+        f"2 - a / T = {2 - apart.answer / two['1Gbit'].median:.3f}, and not by 2.",
         page.ladder(
             "a step at 500 Mbit/s over one at 1 Gbit/s",
             "times",

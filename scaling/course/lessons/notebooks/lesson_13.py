@@ -134,7 +134,7 @@ def what_it_takes(batch, best, cluster, count, found, model, nodes, page, predic
         f"attention too; by 6 P a token alone it is u = {share:.0%}. Prices are those of a list "
         "on one day; they change.",
         page.table(rows_of_run),
-        page.formula(budget),
+        mo.accordion({"all that `scaling budget` prints": mo.md(f"```\n{budget}\n```")}),
         "## The ladder of the best step",
         page.ladder(
             sc.learn.step_ladder(model, cluster, nodes.value, str(best.run.mesh), "analytic", how)

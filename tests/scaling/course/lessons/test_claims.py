@@ -234,6 +234,11 @@ def test_less_kept_is_less_memory_and_more_time(steps):
 
 
 @of("lesson_11")
+def test_state_and_what_is_kept_are_nearly_all_of_the_peak(counted, steps):
+    assert 0.9 < counted.answer / steps["none"].memory.peak < 1
+
+
+@of("lesson_11")
 def test_the_walk_is_within_a_few_percent_of_the_compilers_plan(rows):
     for row in rows:
         assert abs(row["peak (bytes)"] / row["XLA's plan (bytes)"] - 1) < 0.05
