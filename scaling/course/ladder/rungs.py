@@ -47,7 +47,7 @@ class Ladder(Result):
         for rung in self.rungs:
             if rung.value is None:
                 continue
-            found.append((rung, f"{rung.value / below - 1:+.0%}" if below else ""))
+            found.append((rung, f"{rung.value / below - 1:+z.0%}" if below else ""))
             if rung.name != "guess":
                 below = rung.value
         return found

@@ -7,7 +7,7 @@ the trainer's own       stored programs (scaling.program.stored), against `analy
 import gzip
 import json
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -140,16 +140,14 @@ class Audited:
 
     def calls(self, axes: str, kind: str) -> list[Row]:
         """Return the calls behind a line of the table, the largest first."""
-        rows = [
-            {
-                "part of the model": f"{call.origin.phase} {call.origin.layer}".strip() or "-",
-                "array": ARRAY.findall(call.line.split("-start(")[0])[-1],
-                "a call (bytes)": float(np.max(call.bytes)),
-                "calls": int(np.max(calls)),
-            }
-            for call, calls in self._large()
-            if ("+".join(call.axes), call.kind) == (axes, kind)
-        ]
+        found: Counter[tuple[str, str, float]] = Counter()  # part of the model, array, bytes
+        for call, count in self._large():
+            if ("+".join(call.axes), call.kind) == (axes, kind):
+                part = f"{call.origin.phase} {call.origin.layer}".strip() or "-"
+                array = ARRAY.findall(call.line.split("-start(")[0])[-1]
+                found[part, array, float(np.max(call.bytes))] += int(np.max(count))
+        names = ("part of the model", "array", "a call (bytes)")
+        rows = [dict(zip(names, key, strict=True)) | {"calls": n} for key, n in found.items()]
         return sorted(rows, key=lambda row: -row["a call (bytes)"] * row["calls"])
 
     def _large(self) -> Iterator[tuple[Collective, Any]]:

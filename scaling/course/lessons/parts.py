@@ -20,6 +20,7 @@ from typing import Any
 
 import marimo as mo
 
+from scaling.api.collective import price_collective
 from scaling.api.predict import predict
 from scaling.course.ladder.rungs import Ladder, Rung, ladder
 from scaling.course.language import t
@@ -155,6 +156,12 @@ def dropdown(options: Any, label: str, value: Any = None) -> Any:
     return mo.ui.dropdown(options, value=value or next(iter(options)), label=label)
 
 
+def links(cluster: str) -> dict[str, float]:
+    """Return link -> bytes/s, of all that a collective over two nodes passes."""
+    found = price_collective("all-gather", 2**20, cluster, nodes=2)
+    return {level.level: level.bandwidth for level in found.levels}
+
+
 def stored(group: str) -> list[StoredProgram]:
     """Return the compiled steps of one comparison that come with the package."""
     return [entry for entry in stored_programs() if entry.group == group]
@@ -183,7 +190,7 @@ def ranges(steps: Mapping[Any, Prediction]) -> list[dict[str, Value]]:
 
 def off(predicted: float, measured: float) -> str:
     """Return how far a prediction is from a measurement: `-12%`."""
-    return f"{predicted / measured - 1:+.0%}"
+    return f"{predicted / measured - 1:+z.0%}"
 
 
 def beside(predicted: float, measured: float) -> dict[str, Value]:
@@ -460,7 +467,8 @@ def _box(right: bool, text: str) -> Any:
 
 
 def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    is_figure = lambda cell: cell in ("", "none") or cell.lstrip("+-")[:1].isdigit()
+    is_number = lambda cell: cell.lstrip("+-")[:1].isdigit() and cell.count(" ") < 2
+    is_figure = lambda cell: cell in ("", "none") or is_number(cell)  # with a unit at most
     columns = ([row[i] for row in rows] for i in range(len(names)))
     sides = ["---:" if all(map(is_figure, column)) else ":---" for column in columns]
     whole = lambda cell: cell.replace(" ", NO_BREAK) if cell.count(" ") == 1 else cell

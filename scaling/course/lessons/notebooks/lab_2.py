@@ -150,9 +150,9 @@ def shown_picture(curve_of, page, placed, software, solved, tokens):
 
 @app.cell
 def _(page):
-    length_text = "read it off the curves: how long is a sample on average"
+    length_text = "read it off the curves: how long is a sample on average?"
     found_tokens = page.problem("First unknown", length_text, "tokens")
-    rest_text = "and what does each step take outside the GPU"
+    rest_text = "and what does each step take outside the GPU?"
     found_rest = page.problem("Second unknown", rest_text, "ms")
     page.show(found_tokens, found_rest)
     return found_rest, found_tokens

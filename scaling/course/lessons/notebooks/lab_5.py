@@ -181,15 +181,15 @@ def the_sick_month(page, published):
         "configurations were timed on both networks. So the model stands in for the sound one.",
         suffers,
     )
-    return kinds, sick, suffers
+    ratios = {network: lab5_sweeps.slowdowns(network) for network in ("sound", "sick")}
+    return kinds, ratios, sick, suffers
 
 
 @app.cell
-def reply(kinds, page, sick, suffers):
+def reply(kinds, page, ratios, sick, suffers):
     picked = parts.chosen(suffers)
     largest = max(one.gpus for one in sick)
     says = lab5_sweeps.foretold(tuple(one for one in sick if one.gpus == largest))
-    ratios = {network: lab5_sweeps.slowdowns(network) for network in ("sound", "sick")}
     most = ("data alone", "tensor inside a node")  # whose gradients cross the network
     rows = [
         {
@@ -229,7 +229,7 @@ def reply(kinds, page, sick, suffers):
         "sound nodes. Stages and the month came together, so that a slow link and a slow pipeline "
         "cannot be told apart in them.",
     )
-    return found, most, ratios, says, tails
+    return found, most, says, tails
 
 
 @app.cell

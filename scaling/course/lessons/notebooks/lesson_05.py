@@ -79,8 +79,7 @@ def after_the_guess(D, F, X, cluster, field, layer, nodes):
     limit = sc.learn.limits("custom", cluster=cluster, nodes=nodes, mesh=f"fsdp={X}", set=mlp)
     forward = limit["fsdp, forward"]
     memory = sc.learn.chip(sc.load_cluster(cluster).accelerator.name)["memory bandwidth"].answer
-    levels = sc.price_collective("all-gather", layer, cluster, 2).levels
-    nic = next(one.bandwidth for one in levels if one.level == "NIC of a chip")
+    nic = parts.links(cluster)["NIC of a chip"]
     mistakes = (
         *("both directions", "sparse peak", "backward", f"all members {X}", f"ring {X}"),
         *(f"memory for network {memory / forward.figures['W']:.4g}", "bits", "bytes per element 4"),

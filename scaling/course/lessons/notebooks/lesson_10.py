@@ -17,8 +17,6 @@ with app.setup:
     from scaling.models.presets import preset
     from scaling.questions.answer import Input, by_formula, letters
 
-    LIMIT = "tokens per device from which a ring over context is hidden"
-
 
 @app.cell
 def opening():
@@ -27,8 +25,7 @@ def opening():
     crossing = sc.learn.count(model)[
         "context at which the attention core costs as much as all else in a layer"
     ]
-    levels = sc.price_collective("all-gather", 2**20, "dgx-h100", nodes=2).levels
-    NIC = next(level.bandwidth for level in levels if level.level == "NIC of a chip")
+    NIC = parts.links("dgx-h100")["NIC of a chip"]
     field = parts.guess(
         "From how many tokens per device is a hop of the ring hidden, over two nodes of H100?",
         "tokens",
@@ -53,10 +50,12 @@ ring goes through the NICs of two neighbours, {NIC / 1e9:.0f} GB/s each.
 
 @app.cell
 def after_the_guess(NIC, field, group, model):
-    limit = sc.learn.limits(model, cluster="dgx-h100", nodes=2)[LIMIT]
+    limit = sc.learn.limits(model, cluster="dgx-h100", nodes=2)[
+        "tokens per device from which a ring over context is hidden"
+    ]
     inside, across = limit.rows
     W = Input("W", NIC, "bytes/s", "NIC of a chip, one direction")
-    hidden = by_formula(LIMIT, "tokens", "b * C/W * K/N", letters(*limit.inputs, W))
+    hidden = by_formula(limit.name, "tokens", "b * C/W * K/N", letters(*limit.inputs, W))
     lengths = {
         f"{tokens:,} tokens": tokens for tokens in sorted({e.set["batch.seq_len"] for e in group})
     }
@@ -101,7 +100,7 @@ def after_the_guess(NIC, field, group, model):
         "## Compiled steps of a node, for a million tokens",
         [length, link],
     )
-    return across, hidden, inside, length, link, page
+    return across, hidden, inside, length, limit, link, page
 
 
 @app.cell
@@ -124,10 +123,10 @@ def _(group, length, link, page):
 
 
 @app.cell
-def take_away(page):
+def take_away(limit, page):
     shape = preset("llama3-1b")  # of those heads
     sent = exchanged_bytes(shape, 1, 2 * 16384, 2)
-    blackwell = sc.learn.limits("llama3-70b", cluster="dgx-b200", nodes=2)[LIMIT].rows[1]
+    blackwell = sc.learn.limits("llama3-70b", cluster="dgx-b200", nodes=2)[limit.name].rows[1]
     problems = page.problems(
         parts.on_paper(
             "32 heads of queries, 8 of keys and values, dimension 64, bf16, 16384 "
