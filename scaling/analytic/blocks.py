@@ -94,9 +94,11 @@ class Blocks:
 
     def schedule(self) -> list[Operation]:
         """The microbatches in turn, after the bubble; beside the last ones it communicates once."""
-        step, last = self.step, self.microbatch(edge=True, paired=self.step.pairs)
-        alone = np.minimum(step.unpaired, step.microbatches - step.edges) * step.pairs
-        rest = step.microbatches - step.edges - alone
+        step, turns = self.step, self.step.takes_turns
+        paired = self.microbatch(edge=True, paired=step.pairs)
+        last = paired if turns else self.microbatch(edge=True)  # has none beside
+        others = step.microbatches - step.edges
+        alone = np.minimum(step.unpaired - step.pairs * (not turns), others)
         heads = step.microbatches // 2 * step.stages.head
         return [
             *self.once("start"),
@@ -104,8 +106,8 @@ class Blocks:
             self.loop("microbatches with none beside", alone, self.microbatch()),
             # Half of DualPipe's microbatches end on a device that the others begin on.
             *([self.loop("loss", heads, self.head())] if step.is_dualpipe else []),
-            self.loop("microbatches", rest, _without_once(last)),
-            *([self.loop("last microbatches", step.edges, last)] if step.takes_turns else last),
+            self.loop("microbatches", others - alone, _without_once(paired)),
+            *([self.loop("last microbatches", step.edges, last)] if turns else last),
             *self.once("end"),
         ]
 

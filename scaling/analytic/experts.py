@@ -106,7 +106,7 @@ def _exchange(step: StepSizes) -> Iterator[Transfer]:
     passes, again = step.passes(n_moe_layers(step.config)), step.repeats_layer
     gathers = own_trainer and moe.capacity_factor is None
     rows = step.tokens * step.shape.expert if gathers else exchanged_rows(step)
-    sent = rows if gathers else rows * nodes_per_token(step) / moe.experts_per_token
+    sent = rows if gathers else rows * copies_of_token(step) / moe.experts_per_token
     size = sent * step.config.d_model * step.itemsize
     weights = rows * FLOAT32  # numbers of experts, int32, are as long
     kinds: tuple[CollectiveKind, ...] = "all-to-all", "all-to-all"
@@ -140,24 +140,20 @@ def _dispatched(step: StepSizes, is_dispatch: bool) -> float:
     return (BYTES["fp8"] + FLOAT32 / SCALED) / step.itemsize if in_fp8 else 1.0
 
 
-def nodes_per_token(step: StepSizes) -> Number:
+def copies_of_token(step: StepSizes) -> Number:
     """Copies of a token that are sent: of dispatcher deepep one to each node with an expert of it,
     where experts are on several nodes; else one to each expert."""
-    moe, shape = step.experts, step.shape
-    order = shape.device_order
-    inner = shape.size(order[order.index("expert") + 1 :])
-    here = np.maximum(step.node // np.maximum(inner, 1), 1)  # devices along expert in a node
-    nodes = -(-shape.expert // here)
-    every = moe.experts_per_token + 0 * nodes
+    moe, shape, order = step.experts, step.shape, step.shape.device_order
+    k = moe.experts_per_token
     if step.run.dispatcher != "deepep":
-        return every
+        return k
+    inner = shape.size(order[order.index("expert") + 1 :])
+    nodes = -(-shape.expert // np.maximum(step.node // inner, 1))
     chosen = np.maximum(np.rint(nodes * moe.groups_per_token / moe.n_groups), 1)
-    e = moe.n_experts / nodes
-    missed = prod(
-        np.maximum(chosen * e - e - i, 0) / np.maximum(chosen * e - i, 1)
-        for i in range(moe.experts_per_token)
-    )
-    return np.where(np.greater(nodes, 1), chosen * (1 - missed), every)[()]
+    own = moe.n_experts / nodes  # experts of a node
+    every = chosen * own
+    missed = prod(np.maximum(every - own - i, 0) / np.maximum(every - i, 1) for i in range(k))
+    return np.where(np.greater(nodes, 1), chosen * (1 - missed), k)[()]
 
 
 def rows_again(step: StepSizes) -> Number:

@@ -350,7 +350,7 @@ class StepSizes:
         """Microbatches of a step with none beside; of DualPipe as its orders have it
         (deepseek-ai/DualPipe, replayed by tests/oracle/pipelines.py)."""
         count = self.shape.stage + 1 if self.is_dualpipe else 1
-        return np.minimum(count, self.microbatches - 1)
+        return self.pairs * np.minimum(count, self.microbatches)
 
     @cached_property
     def runs_in_ticks(self) -> bool:
@@ -406,15 +406,11 @@ class StepSizes:
 
     def _of_kind(self, layers: int, of_stage: AxisSize) -> AxisSize:
         if self.stages.table is None and self.dealt == "layers":
-            every, first = (
-                self.config.n_layers,
-                self.config.moe and self.config.moe.first_dense_layers,
-            )
-            even, own = -(-every // self.shape.stage), -(-layers // self.shape.stage)
-            # Leading layers without experts are of the first stages; the others have none.
-            if layers != first or layers == every - layers:
+            own, every, moe = -(-layers // self.shape.stage), self.config.n_layers, self.config.moe
+            if not moe or layers != moe.first_dense_layers or 2 * layers == every:
                 return own
-            return np.where(np.greater_equal(every - layers, even), 0, own)[()]
+            # Leading layers without experts are of the first stages; the others have none.
+            return np.where(every - layers < -(-every // self.shape.stage), own, 0)[()]
         return -(-layers * of_stage // self.config.n_layers)
 
     def passes(self, layers: int) -> Number:

@@ -189,6 +189,8 @@ def test_a_microbatch_exchanges_its_tokens_beside_the_layers_of_another():
     sums = {run: sum(op.bytes * op.part * n for op, n in collectives(analytic_program(run, SPREAD)))
             for run in (EXPERTS, beside)}  # fmt: skip
     assert sums[beside] == pytest.approx(sums[EXPERTS])
+    one = replace(EXPERTS, batch=Batch(512, 2048, 1))  # with nothing beside
+    assert seconds(replace(one, overlap=Overlap(experts=True)), SPREAD) == seconds(one, SPREAD)
 
 
 @pytest.mark.parametrize(("groups", "chosen", "nodes"), [(1, 1, 2), (2, 1, 1), (4, 2, 1)])
