@@ -47,6 +47,8 @@ WRAPPERS = {
 }
 
 COMMUNICATING = re.compile(r"(?:^|-)(?:all-|collective|permute|reduce-scatter|send|recv)")
+# of XLA for TPUs: it starts in one fusion, goes on inside of others, and is over in one more
+SPREAD = "AsyncCollective"
 # custom-call targets that move data between devices, or may
 TARGETS = {
     "nccl|rccl": "calls the collective library itself",
@@ -83,6 +85,12 @@ def communication_of(
         return None
     if opcode in WRAPPERS:
         return _wrapped(instruction, lambda i: communication_of(i, mesh, is_local))
+    if call_target(instruction).startswith(SPREAD):
+        raise UnknownHlo(
+            f"{instruction.name} is of a collective that goes on inside of other kernels, which is "
+            "not read: compile with xla_tpu_enable_async_collective_fusion=false, and none is hidden "
+            f"({instruction.excerpt})"
+        )
     reason = _suspicion(instruction)
     is_call = instruction.opcode == "custom-call"
     if reason and not (is_call and is_local(instruction)):

@@ -55,3 +55,21 @@ def test_times_are_near_those_that_the_guide_measured():
 def test_a_name_that_is_not_kept_is_a_missing_file():
     with pytest.raises(InputError, match="cannot read matmul:"):
         priced("matmul")
+
+
+def test_a_collective_that_is_spread_over_kernels_says_how_to_compile_without():
+    text = """HloModule step, is_scheduled=true, num_partitions=8
+
+%start (a: f32[8]) -> f32[64] {
+  %a = f32[8]{0:T(128)} parameter(0)
+  %gather = f32[64]{0:T(128)} all-gather(%a), replica_groups=[1,8]<=[8], dimensions={0}
+  ROOT %call = f32[64]{0:T(128)} custom-call(%gather), custom_call_target="AsyncCollectiveStart"
+}
+
+ENTRY %main (x: f32[8]) -> f32[64] {
+  %x = f32[8]{0:T(128)} parameter(0)
+  ROOT %async = f32[64]{0:T(128)} fusion(%x), kind=kCustom, calls=%start
+}
+"""
+    with pytest.raises(InputError, match="xla_tpu_enable_async_collective_fusion=false"):
+        sc.predict_hlo(text, cluster="tpu-v5e", mesh="data=8")
