@@ -87,8 +87,8 @@ def communication_of(
         return _wrapped(instruction, lambda i: communication_of(i, mesh, is_local))
     if call_target(instruction).startswith(SPREAD):
         raise UnknownHlo(
-            f"{instruction.name} is of a collective that goes on inside other kernels, which is not "
-            "read: compile with xla_tpu_enable_async_collective_fusion=false, which hides none "
+            f"{instruction.name} is of a collective that goes on inside other kernels, which is "
+            "not read: compile with xla_tpu_enable_async_collective_fusion=false "
             f"({instruction.excerpt})"
         )
     reason = _suspicion(instruction)
