@@ -11,10 +11,10 @@ flat. Steps are the clock, so a slower machine has the same slopes, but for `ste
 import csv
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields
-from itertools import combinations
 from pathlib import Path
 
 import numpy as np
+from scipy.stats import theilslopes
 
 from scaling.meshes.errors import InputError
 
@@ -81,7 +81,9 @@ def _warm(generation: list[Sample]) -> list[Sample]:
 
 
 def _growth(name: str, generations: list[list[Sample]]) -> Growth:
-    slopes = [_slope([(s.step, getattr(s, name)) for s in g]) for g in generations]
+    slopes = [
+        theilslopes([getattr(s, name) for s in g], [s.step for s in g]).slope for g in generations
+    ]
     return Growth(
         name,
         level=float(np.mean([getattr(s, name) for g in generations for s in g])),
@@ -89,12 +91,6 @@ def _growth(name: str, generations: list[list[Sample]]) -> Growth:
         error=float(np.std(slopes, ddof=1) / len(slopes) ** 0.5),
         steps=float(np.mean([g[-1].step - g[0].step for g in generations])),
     )
-
-
-def _slope(points: Sequence[tuple[int, float]]) -> float:
-    """The median slope of all pairs of points, whose first numbers ascend."""
-    pairs = combinations(points, 2)
-    return float(np.median([(y1 - y0) / (x1 - x0) for (x0, y0), (x1, y1) in pairs if x1 > x0]))
 
 
 def table(samples: Sequence[Sample]) -> str:

@@ -1,10 +1,10 @@
 """Priced collectives against published ones."""
 
-import csv
 import re
 from dataclasses import replace
 
 import scaling as sc
+from experiments.published.csv_rows import rows_of
 from experiments.published.training import FOLDER
 from scaling.meshes.units import format_rate, format_size
 from scaling.pictures.axes import Frame, Scale, log_scale
@@ -60,12 +60,11 @@ def _points(machine: str) -> list[tuple[float, float]]:
     """Bytes and bus bandwidth (bytes/s) of the machine's all-reduces."""
     found = []
     for name in ("collectives.csv", "systems.csv"):
-        with (FOLDER / name).open(newline="", encoding="utf-8") as file:
-            for row in csv.DictReader(file):
-                if row["machine"] == machine and row["kind"] == "all-reduce":
-                    size, ranks = float(row["bytes"]), int(row["ranks"])
-                    factor = 2 * (ranks - 1) / ranks
-                    found.append((size, factor * size / float(row["time_us"]) * 1e6))
+        for row in rows_of(FOLDER / name):
+            if row["machine"] == machine and row["kind"] == "all-reduce":
+                size, ranks = float(row["bytes"]), int(row["ranks"])
+                factor = 2 * (ranks - 1) / ranks
+                found.append((size, factor * size / float(row["time_us"]) * 1e6))
     return sorted(found)
 
 

@@ -1,9 +1,8 @@
 """How configurations that others ran are ranked, beside how they were measured."""
 
-import csv
-import gzip
 from collections import defaultdict
 
+from experiments.published.csv_rows import rows_of
 from experiments.published.score_plans import SHOWN, WORDS
 from experiments.published.training import FOLDER
 from scaling.pictures.curves import ScatterPoint, scatter
@@ -16,11 +15,10 @@ SOURCE = "Ultra-Scale Playbook"
 def ranks() -> Picture:
     """Predicted over measured rank of every run of the Playbook that ranks, constants left out."""
     found: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
-    with gzip.open(CONFIGURATIONS, "rt", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            if row["model"] == SHOWN and row["measured"] and row["problem"].startswith(SOURCE):
-                times = float(row["measured"]), float(row["predicted"])
-                found[row["problem"], row["fabric"]].append(times)
+    for row in rows_of(CONFIGURATIONS):
+        if row["model"] == SHOWN and row["measured"] and row["problem"].startswith(SOURCE):
+            times = float(row["measured"]), float(row["predicted"])
+            found[row["problem"], row["fabric"]].append(times)
     points = []
     for (_, fabric), every in sorted(found.items()):
         by_measured, by_predicted = (sorted(pair[i] for pair in every) for i in (0, 1))

@@ -1,6 +1,5 @@
 """The machine of a measurement: chip, driver, versions, commit. Reads only, changes nothing."""
 
-import importlib.metadata
 import os
 import platform
 import re
@@ -11,6 +10,7 @@ from typing import Any
 import jax
 
 from scaling.meshes.catalog.load import accelerator
+from scaling.program.versions import installed_versions
 
 # What CUDA calls a chip -> its name in the catalogue. Matched exactly: an "H100 PCIe" is another
 # chip than an "H100 80GB HBM3", with another peak.
@@ -101,13 +101,7 @@ def memory(devices: list[jax.Device]) -> dict[str, int]:
 
 def versions() -> dict[str, str]:
     """Versions of the installed packages that matter here."""
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
+    return installed_versions(PACKAGES)
 
 
 def nvidia_smi(names: tuple[str, ...]) -> list[dict[str, str]] | None:

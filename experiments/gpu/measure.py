@@ -150,10 +150,7 @@ def compile_step(run: Run, execution: Execution, platform: str) -> Program:
     """The step as the trainer compiles it; with XLA's attention where cuDNN's does not compile."""
     start = time.perf_counter()
     try:
-        state = abstract_state(run, execution)
-        tokens = abstract_tokens(run.batch, execution, run.train.documents == "packed")
-        lowered = jitted_step(run).lower(state, tokens)
-        step = compile_with(lowered, compiler_options(platform))
+        step = _compiled(run, execution, platform)
     except Exception as error:
         if execution.attention_kernel != "cudnn" or is_out_of_memory(error):
             raise
@@ -228,6 +225,13 @@ def _sizes(run: Run) -> dict[str, Any]:
         "tokens_per_step": run.batch.tokens,
         "model_flops": model_flops(run.model, run.batch.global_batch, run.batch.seq_len),
     }
+
+
+def _compiled(run: Run, execution: Execution, platform: str) -> jax.stages.Compiled:
+    state = abstract_state(run, execution)
+    tokens = abstract_tokens(run.batch, execution, run.train.documents == "packed")
+    lowered = jitted_step(run).lower(state, tokens)
+    return compile_with(lowered, compiler_options(platform))
 
 
 def _memory(step: jax.stages.Compiled, devices: list[jax.Device]) -> dict[str, Any]:

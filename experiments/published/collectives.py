@@ -9,12 +9,12 @@ A *series* is the times of one collective on one machine in groups of one size, 
 A machine that was measured in several group sizes (a table of XLA, say) is one machine.
 """
 
-import csv
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import cast
 
+from experiments.published.csv_rows import rows_of
 from experiments.published.split import Part, part_of_key, split, write_split
 from scaling.meshes.errors import check_keys
 from scaling.program.ir import COLLECTIVE_KINDS, CollectiveKind
@@ -59,18 +59,13 @@ class Case:
 @lru_cache(maxsize=1)
 def cases() -> tuple[Case, ...]:
     """All rows of the table."""
-    with TABLE.open(newline="", encoding="utf-8") as file:
-        return tuple(map(_case, csv.DictReader(file)))
+    return tuple(map(_case, rows_of(TABLE)))
 
 
 @lru_cache(maxsize=1)
 def system_cases() -> tuple[Case, ...]:
     """All rows of the further machines."""
-    with SYSTEMS.open(newline="", encoding="utf-8") as file:
-        rows = tuple(map(_case, csv.DictReader(file)))
-    with PCIE.open(newline="", encoding="utf-8") as file:
-        lines = (line for line in file if not line.startswith("#"))
-        return rows + tuple(map(_pcie_case, csv.DictReader(lines)))
+    return *map(_case, rows_of(SYSTEMS)), *map(_pcie_case, rows_of(PCIE))
 
 
 def part_of(case: Case) -> Part:

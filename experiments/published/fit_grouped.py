@@ -22,7 +22,6 @@ and the least `fill` of a wave of tiles, one for all chips. They come from softw
 Half of tokamax's shapes, by hash, give the held-out error. Layers of other chips are not fitted.
 """
 
-import csv
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -30,11 +29,13 @@ from pathlib import Path
 
 import numpy as np
 from scipy.optimize import least_squares
+from scipy.stats import gmean
 
+from experiments.published.csv_rows import rows_of
 from experiments.published.experts_layers import FEW_ROWS, groups, layer_seconds, rows_of_each
 from experiments.published.kernel_tables import read
 from experiments.published.split import is_first
-from experiments.published.tables import evidence_of, mean_of, p90, print_or_write, short
+from experiments.published.tables import evidence_of, p90, print_or_write, short
 from scaling.meshes import catalog
 from scaling.profiles.io import profile_of
 from scaling.profiles.profile import Evidence, GroupedFit, Profile
@@ -75,8 +76,7 @@ class Records:
 @cache
 def records(chip: str) -> Records:
     """Tokamax's records of a chip."""
-    with TABLE.open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["chip"] == chip]
+    rows = [row for row in rows_of(TABLE) if row["chip"] == chip]
     number = lambda name: np.array([float(row[name]) for row in rows])
     groups, m, n, k = (number(name) for name in DIMS)
     kind = np.array([row["product"] for row in rows])
@@ -149,7 +149,7 @@ def fitted(chip: str, fill: float | None = None, half: bool = False) -> tuple[Gr
 
 def fill_of_all() -> float:
     """The least fill of a wave: the geometric mean of the chips with tokamax's records."""
-    return short(mean_of(fitted(chip)[0].fill for chip in RECORDED))
+    return short(gmean([fitted(chip)[0].fill for chip in RECORDED]))
 
 
 def off(chip: str, fit: GroupedFit, idle: float) -> np.ndarray:
@@ -213,8 +213,8 @@ def by_records(chip: str, lent: float) -> GroupedFit:
 def left_out(chip: str) -> tuple[GroupedFit, float]:
     """The figures of a chip without its records: geometric means of the others'."""
     others = [fitted(one)[0] for one in (*RECORDED, TRAINED) if one != chip]
-    share = mean_of(fit.share for fit in others)
-    fill = mean_of(fitted(one)[0].fill for one in RECORDED if one != chip)
+    share = gmean([fit.share for fit in others])
+    fill = gmean([fitted(one)[0].fill for one in RECORDED if one != chip])
     return GroupedFit(share, fill, NOTHING), fitted(chip, fill)[1]
 
 

@@ -26,10 +26,11 @@ from functools import cache
 
 import numpy as np
 from scipy.optimize import least_squares
+from scipy.stats import gmean
 
 from experiments.published.kernel_tables import read
 from experiments.published.split import is_first
-from experiments.published.tables import evidence_of, mean_of, p90, print_or_write, short
+from experiments.published.tables import evidence_of, p90, print_or_write, short
 from scaling.meshes import catalog
 from scaling.meshes.accelerator import Accelerator
 from scaling.profiles.io import profile_of
@@ -146,7 +147,7 @@ def off(chip: str, fit: MemoryFit) -> np.ndarray:
 def left_out(chip: str) -> MemoryFit:
     """The figures of a chip without its casts: geometric means of the others'."""
     others = [searched(other) for other in casts() if other != chip]
-    mean = lambda name: mean_of(getattr(fit, name) for fit in others)
+    mean = lambda name: gmean([getattr(fit, name) for fit in others])
     return MemoryFit(mean("efficiency"), NOTHING, mean("overhead"), l2=mean("l2"))
 
 
@@ -160,7 +161,7 @@ def shares(chip: str) -> np.ndarray:
 def fits() -> dict[str, MemoryFit]:
     """The fit of each chip with casts or readers, with its errors as evidence."""
     lent, late = _left_out_errors()
-    of_readers = mean_of(searched(chip).efficiency / _fastest(chip) for chip in casts())
+    of_readers = gmean([searched(chip).efficiency / _fastest(chip) for chip in casts()])
     found = {}
     for chip in sorted({*casts(), *readers()}):
         if chip in casts():

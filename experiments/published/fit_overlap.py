@@ -13,14 +13,13 @@ of a product and an all-gather, all other figures are datasheets'. Least mean of
 `before` have one loss for all collectives, 0.189/1.189 (arXiv 2507.03114), `none` no loss.
 """
 
-import csv
-import gzip
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import minimize_scalar
 
+from experiments.published.csv_rows import rows_of
 from experiments.published.training import FOLDER
 from scaling.collectives.algorithms import memory_passes
 from scaling.meshes import catalog
@@ -70,8 +69,7 @@ class Mixtures:
 
 def mixtures() -> Mixtures:
     """The mixtures of two parts and more whose parts were all timed alone."""
-    with gzip.open(TABLE, "rt", encoding="utf-8") as file:
-        rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
+    rows = rows_of(TABLE)
     number = lambda key: np.array([float(row[key] or 0) for row in rows])
     sizes, seconds = np.array([number(key) for key in SIZES]), number("time_ms") / 1e3
     ranks = (number("group_gpus_in_node") * number("group_nodes")).astype(int)

@@ -10,14 +10,13 @@ of the clock and of the square of its voltage, which falls with it: an exponent 
 Quadro RTX 6000; each is left out in turn. Beside it: a rate in proportion to the limit.
 """
 
-import csv
-import gzip
 from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 from scipy.optimize import least_squares
 
+from experiments.published.csv_rows import rows_of
 from scaling.profiles.power import rate_under
 from scaling.report.formatting import columns
 
@@ -31,11 +30,10 @@ START, LOW, HIGH = (0.2, 2.0), (0.0, 1.0), (0.25, 4.0)  # idle, exponent; least 
 def trainings() -> dict[str, list[list[tuple[float, ...]]]]:
     """By GPU its trainings: limit, seconds and watts of each, the largest limit first."""
     found: dict[tuple[str, ...], list[tuple[float, ...]]] = defaultdict(list)
-    with gzip.open(TABLE, "rt", encoding="utf-8") as file:
-        for row in csv.DictReader(line for line in file if not line.startswith("#")):
-            key = tuple(row[k] for k in ("gpu", "dataset", "network", "batch_size", "optimizer"))
-            figures = (row[k] for k in ("power_limit", "time_per_epoch", "average_power"))
-            found[key].append(tuple(map(float, figures)))
+    for row in rows_of(TABLE):
+        key = tuple(row[k] for k in ("gpu", "dataset", "network", "batch_size", "optimizer"))
+        figures = (row[k] for k in ("power_limit", "time_per_epoch", "average_power"))
+        found[key].append(tuple(map(float, figures)))
     by_gpu: dict[str, list[list[tuple[float, ...]]]] = defaultdict(list)
     for (gpu, *_), rows in found.items():
         if len(rows) >= FEWEST:

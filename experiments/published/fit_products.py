@@ -16,7 +16,6 @@ left out of the search. Errors are of half of the shapes, by hash, priced by a f
 half. `best` is the fastest product of all sources. `ship_kernels` writes the ranges afterwards.
 """
 
-import csv
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -26,6 +25,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
+from experiments.published.csv_rows import rows_of
 from experiments.published.kernel_tables import CASTS, read
 from experiments.published.split import is_first
 from experiments.published.tables import evidence_of, print_or_write, short
@@ -113,11 +113,10 @@ def tables() -> dict[tuple[str, str], Shapes]:
         sizes = [float(row[key]) for key in ("batch", "m", "n", "k")]
         key = row["gpu"], row["gemm_dtype"]
         found.setdefault(key, []).append((row["dtype"], [*sizes, seconds * 1e-6]))
-    with XLA.open(newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            values = [float(row[key]) for key in ("batch", "m", "n", "k", "microseconds")]
-            key = row["chip"], f"xla {row['dtype']}"
-            found.setdefault(key, []).append((row["dtype"], [*values[:4], values[4] * 1e-6]))
+    for row in rows_of(XLA):
+        values = [float(row[key]) for key in ("batch", "m", "n", "k", "microseconds")]
+        key = row["chip"], f"xla {row['dtype']}"
+        found.setdefault(key, []).append((row["dtype"], [*values[:4], values[4] * 1e-6]))
     return {key: _shapes(*key, rows) for key, rows in found.items()}
 
 

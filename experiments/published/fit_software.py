@@ -80,7 +80,7 @@ SIZES, MANY = ("8 to 32 GPUs", "64 to 256 GPUs"), 64
 
 
 @lru_cache
-def _profile(cluster: Cluster, measured: tuple[MeasuredCall, ...]) -> Profile:
+def profile_for(cluster: Cluster, measured: tuple[MeasuredCall, ...]) -> Profile:
     """One for all runs of a cluster."""
     return load_profile(cluster, measured=measured)[0]
 
@@ -95,7 +95,7 @@ def _where(id: str) -> tuple[Target, Profile]:
     row = next(row for row in (*published(), *memory_runs()) if row.id == id)
     run = read_run(row.run, id)
     where = target(run)
-    return where, _profile(where.cluster, run.cluster.measured if run.cluster else ())
+    return where, profile_for(where.cluster, run.cluster.measured if run.cluster else ())
 
 
 def placed(row: Measured, constants: Constants | None = None) -> tuple[Program, Cluster, Profile]:

@@ -11,8 +11,6 @@
 Each kernel is what `sc.kernel` prices for these sizes: `work_of` and `priced_kernel` make both.
 """
 
-import csv
-import gzip
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -22,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.published.csv_rows import rows_of
 from scaling.meshes.accelerator import Accelerator
 from scaling.program.ir import Kernel
 from scaling.program.ops import attention_flops, visible_share
@@ -113,12 +112,9 @@ def tables() -> tuple[Rows, ...]:
     return tuple(found)
 
 
-def read(name: str) -> list[Row]:
+def read(name: str) -> list[dict[str, str]]:
     """The rows of a table in kernels/."""
-    path = FOLDER / "kernels" / name
-    opened = gzip.open if path.suffix == ".gz" else open
-    with opened(path, "rt", encoding="utf-8") as file:
-        return list(csv.DictReader(line for line in file if not line.startswith("#")))
+    return rows_of(FOLDER / "kernels" / name)
 
 
 def _seconds(row: Row) -> float:

@@ -9,8 +9,6 @@
 Any other function of the rows may be scored in their place (`score_plans.solve`).
 """
 
-import csv
-import gzip
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,15 +20,13 @@ from unittest.mock import patch
 
 import numpy as np
 
-from experiments.published.fit_software import known_fits, size_of
+from experiments.published.csv_rows import rows_of
+from experiments.published.fit_software import known_fits, profile_for, size_of
 from experiments.published.sweeps import Tried
 from experiments.published.training import FOLDER
 from scaling.analytic.program import analytic_program, flash_rate
 from scaling.analytic.software import SoftwareTraits, traits_of
 from scaling.analytic.step import Grid, policies, structure
-from scaling.api.calibrate import load_profile
-from scaling.meshes.bandwidths import MeasuredCall
-from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape, side_by_side
 from scaling.meshes.units import BINARY
@@ -144,7 +140,7 @@ def priced(rows: Sequence[Tried], left: Callable[[Tried], Left]) -> list[Guess]:
         common = replace(run, name="", mesh=None, cluster=None, batch=settings[0])
         common = replace(common, sharding=settings[1])
         traits = replace(traits_of(run.software), **dict(own[0]))
-        profile = _profile(where.cluster, run.cluster.measured if run.cluster else ())
+        profile = profile_for(where.cluster, run.cluster.measured if run.cluster else ())
         key = common, traits, own[1], where.cluster, id(profile), structure(run, where.mesh)
         alike[key].append(((document, own), run, where.mesh, profile))
     for (_, traits, memory, cluster, *_), members in alike.items():
@@ -158,11 +154,6 @@ def priced(rows: Sequence[Tried], left: Callable[[Tried], Left]) -> list[Guess]:
 def _demands(memory: Sequence[Sequence[float]]) -> dict[str, Any]:
     needed, gathered = memory
     return {"NEEDED": Demand(*needed), "GATHERED": Demand(*gathered)}
-
-
-@lru_cache
-def _profile(cluster: Cluster, measured: tuple[MeasuredCall, ...]) -> Profile:
-    return load_profile(cluster, measured=measured)[0]
 
 
 def _side_by_side(
@@ -196,11 +187,10 @@ def calculon(rows: Iterable[Tried]) -> list[Guess]:
 
 @lru_cache(maxsize=1)
 def _calculon() -> dict[tuple[str, str], Guess]:
-    with gzip.open(CALCULON, "rt", encoding="utf-8") as file:
-        guesses = {}
-        for row in csv.DictReader(line for line in file if not line.startswith("#")):
-            if row["seconds"]:
-                memory = float(row["GiB"]) * BINARY["Gi"]
-                guess = Guess(float(row["seconds"]), memory <= CALCULON_MEMORY)
-                guesses[row["fabric"], row["id"]] = guess
-        return guesses
+    guesses = {}
+    for row in rows_of(CALCULON):
+        if row["seconds"]:
+            memory = float(row["GiB"]) * BINARY["Gi"]
+            guess = Guess(float(row["seconds"]), memory <= CALCULON_MEMORY)
+            guesses[row["fabric"], row["id"]] = guess
+    return guesses

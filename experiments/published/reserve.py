@@ -15,7 +15,6 @@ needed  what a step takes at least over its closed form, beside what is stored b
         fits for `score_plans`.
 """
 
-import csv
 import json
 import sys
 from collections import defaultdict
@@ -28,6 +27,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.stats import norm
 
+from experiments.published.csv_rows import rows_of
 from experiments.published.fit_software import FITS, MANY, SIZES, SWEPT, known_fits, priced
 from experiments.published.sweeps import playbook
 from experiments.published.training import FOLDER, Part, measured_runs, part_of
@@ -150,10 +150,9 @@ def _line(name: str, scored: Iterable[Outcome], others: Iterable[Outcome]) -> li
 def ratios() -> dict[str, dict[str, float]]:
     """Reserved over allocated bytes by software and source, medians of its ranks."""
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    with PAIRS.open(newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            ratio = float(row["reserved"]) / float(row["allocated"])
-            found[row["software"]][row["source"]].append(ratio)
+    for row in rows_of(PAIRS):
+        ratio = float(row["reserved"]) / float(row["allocated"])
+        found[row["software"]][row["source"]].append(ratio)
     return {
         name: {source: median(values) for source, values in sources.items()}
         for name, sources in found.items()

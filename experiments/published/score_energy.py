@@ -15,7 +15,6 @@ NVIDIA/benchmarks/llama2_70b_lora); its samples are those of the reference conve
 128 as a power of the batch. Of the other nodes only "compute-intensive" is known: always busy.
 """
 
-import csv
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from typing import Any
 import numpy as np
 
 import scaling as sc
+from experiments.published.csv_rows import rows_of
 from experiments.published.fit_power import trainings
 from experiments.published.score_serving import figures, measured, watts_left_out
 from scaling.meshes import catalog
@@ -98,17 +98,16 @@ def lora_board(gpus: int, seconds: float) -> float:
 def nodes() -> Iterator[Node]:
     """Every node whose watts were measured."""
     board = power_file().board
-    with open(TABLE, encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            if not row["avg_power_W"] or "node" not in row["power_of"]:
-                continue
-            gpus, watts, rated = int(row["gpus"]), float(row["avg_power_W"]), float(row["rated_W"])
-            alone = re.search(r"node alone ([0-9.]+) kW", row["notes"])
-            own = float(alone[1]) * 1e3 if alone else watts
-            lora = "LoRA" in row["what"]
-            drawn = lora_board(gpus, float(row["duration_s"])) if lora else board.limit * most()
-            shared = (watts - own) / 8 if gpus > 8 else None
-            yield Node(f"{row['source'].split(',')[0]}, {gpus} GPUs", own, drawn, rated, shared)
+    for row in rows_of(TABLE):
+        if not row["avg_power_W"] or "node" not in row["power_of"]:
+            continue
+        gpus, watts, rated = int(row["gpus"]), float(row["avg_power_W"]), float(row["rated_W"])
+        alone = re.search(r"node alone ([0-9.]+) kW", row["notes"])
+        own = float(alone[1]) * 1e3 if alone else watts
+        lora = "LoRA" in row["what"]
+        drawn = lora_board(gpus, float(row["duration_s"])) if lora else board.limit * most()
+        shared = (watts - own) / 8 if gpus > 8 else None
+        yield Node(f"{row['source'].split(',')[0]}, {gpus} GPUs", own, drawn, rated, shared)
 
 
 def errors(off: Sequence[float] | np.ndarray) -> str:

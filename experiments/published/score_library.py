@@ -9,7 +9,6 @@ which the constants of `scaling.hlo.library_work` and `scaling.hlo.custom_calls`
 apart from the rest of their tables, and from whole systems that no constant has seen.
 """
 
-import csv
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments.published.csv_rows import rows_of
 from scaling.hlo.reader import read_program
 from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster
@@ -62,22 +62,20 @@ class Row:
 
 def rows() -> list[Row]:
     """All published times, as the file has them."""
-    with FILE.open() as file:
-        found = csv.DictReader(line for line in file if not line.startswith("#"))
-        return [
-            Row(
-                kind=r["kind"],
-                chip=r["chip"],
-                dtype=r["dtype"],
-                batch=int(r["batch"]),
-                m=int(r["m"]),
-                n=int(r["n"]),
-                seconds=float(r["ms"]) / 1e3,
-                use=r["use"],
-                source=r["source"],
-            )
-            for r in found
-        ]
+    return [
+        Row(
+            kind=r["kind"],
+            chip=r["chip"],
+            dtype=r["dtype"],
+            batch=int(r["batch"]),
+            m=int(r["m"]),
+            n=int(r["n"]),
+            seconds=float(r["ms"]) / 1e3,
+            use=r["use"],
+            source=r["source"],
+        )
+        for r in rows_of(FILE)
+    ]
 
 
 def text(row: Row) -> str:

@@ -22,12 +22,11 @@ same rows say 0.56 to 0.63).
 """
 
 import argparse
-import csv
 import json
 import re
 import tomllib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
@@ -35,6 +34,7 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import least_squares
 
+from experiments.published.csv_rows import rows_of
 from scaling.meshes import catalog
 from scaling.meshes.reading import PACKAGE, read
 from scaling.meshes.shape import MeshShape
@@ -51,6 +51,7 @@ from scaling.questions.serving.step import counts, decode_pass, mixed_pass, pass
 from scaling.report.formatting import columns
 
 FOLDER = Path(__file__).parent
+TABLE = FOLDER / "serving_ml_energy.csv"
 ENGINES = PACKAGE / "questions" / "data" / "engines.toml"
 POWER = PACKAGE / "profiles" / "data" / "power.toml"
 DOCS = PACKAGE.parent / "docs" / "costs" / "serving.md"
@@ -107,12 +108,6 @@ class Measured:
         return float(batch / self.generate * (first + (1 - first) * np.exp(-batch / different)))
 
 
-def rows() -> Iterator[dict[str, str]]:
-    """Yields all rows of the table."""
-    with open(FOLDER / "serving_ml_energy.csv") as file:
-        yield from csv.DictReader(line for line in file if not line.startswith("#"))
-
-
 @cache
 def shapes() -> dict[str, Shape]:
     """Every described model by its name."""
@@ -143,7 +138,7 @@ def missing(row: dict[str, str]) -> str:
 @cache
 def measured() -> tuple[Measured, ...]:
     """All rows that `serve` describes."""
-    return tuple(measured_of(row) for row in rows() if not missing(row))
+    return tuple(measured_of(row) for row in rows_of(TABLE) if not missing(row))
 
 
 def measured_of(row: dict[str, str]) -> Measured:
@@ -356,7 +351,7 @@ def table(keys: Sequence[str], figure: int) -> str:
 def report() -> str:
     """What `main` prints."""
     reasons: dict[str, int] = defaultdict(int)
-    for row in rows():
+    for row in rows_of(TABLE):
         reasons[missing(row)] += 1
     models = figures("model")
     medians = [

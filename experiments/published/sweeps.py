@@ -7,8 +7,6 @@ A *problem* is one model on so many devices with one global batch and sequence: 
 asked. Times of one problem compare only where the network was the same (`fabric`).
 """
 
-import csv
-import gzip
 import json
 import math
 from collections import defaultdict
@@ -19,6 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
+from experiments.published.csv_rows import rows_of
 from experiments.published.training import Measured, measured_runs
 from scaling.meshes.units import BINARY, DECIMAL
 
@@ -93,9 +92,7 @@ def playbook() -> tuple[Tried, ...]:
     time (fixed 0): no time of then is ranked, and only where there was one stage does it count as
     evidence that memory ran out.
     """
-    with gzip.open(PLAYBOOK, "rt", encoding="utf-8") as file:
-        rows = csv.DictReader(line for line in file if not line.startswith("#"))
-        return tuple(_tried(row) for row in rows)
+    return tuple(map(_tried, rows_of(PLAYBOOK)))
 
 
 def _tried(row: dict[str, str]) -> Tried:

@@ -53,11 +53,6 @@ def short(value: float, digits: int = 3) -> float:
     return float(f"{value:.{digits}g}")
 
 
-def mean_of(values: Iterable[float]) -> float:
-    """Return the geometric mean."""
-    return float(np.exp(np.mean(np.log(list(values)))))
-
-
 def print_or_write(
     name: str,
     report: Callable[[], Iterable[str]],

@@ -13,7 +13,6 @@ a group is a source, a model and a mesh (of the dense JAX programs: a model, a m
 Whole sources are left out in turn besides.
 """
 
-import csv
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from experiments.published.csv_rows import rows_of
 from experiments.published.split import Part, part_of_key, write_split
 
 FOLDER = Path(__file__).parent
@@ -86,8 +86,7 @@ def _rows(path: Path) -> tuple[Measured, ...]:
 @lru_cache(maxsize=1)
 def jax_runs() -> tuple[dict[str, str], ...]:
     """All rows of the programs that XLA compiled, as text."""
-    with JAX_RUNS.open(newline="", encoding="utf-8") as file:
-        return tuple(csv.DictReader(file))
+    return tuple(rows_of(JAX_RUNS))
 
 
 def part_of(row: Measured) -> Part:

@@ -9,22 +9,10 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
 import scaling as sc
+from experiments.foreign.programs.pallas_triton_matmul import TILE, N, tiled_product
 from experiments.foreign.work import Work
 
-N, TILE, INNER = 8192, 128, 64
-
-
-def tiled_product(x, w, out):
-    row, column = pl.program_id(0) * TILE, pl.program_id(1) * TILE
-
-    def add(i, total):
-        return total + plgpu.dot(
-            x[pl.ds(row, TILE), pl.ds(i * INNER, INNER)],
-            w[pl.ds(i * INNER, INNER), pl.ds(column, TILE)],
-        )
-
-    total = jax.lax.fori_loop(0, N // INNER, add, jnp.zeros((TILE, TILE), jnp.float32))
-    out[pl.ds(row, TILE), pl.ds(column, TILE)] = total.astype(out.dtype)
+WORK = Work(2 * N**3)
 
 
 @jax.jit
@@ -36,9 +24,6 @@ def product(x, w):
         cost_estimate=pl.CostEstimate(flops=2 * N**3, bytes_accessed=6 * N**2, transcendentals=0),
         compiler_params=plgpu.CompilerParams(num_warps=8, num_stages=3),
     )(x, w)
-
-
-WORK = Work(2 * N**3)
 
 
 def price() -> sc.Prediction:

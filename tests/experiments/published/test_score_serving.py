@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from experiments.published import score_serving as scored
+from experiments.published.csv_rows import rows_of
 from scaling.models.accounting import count_parameters
 from scaling.profiles.power import power_file
 from scaling.questions.serving.decode import decode_step
@@ -22,7 +23,7 @@ SHIPPED = np.array(
 
 
 def test_every_row_is_scored_or_has_a_reason():
-    rows = list(scored.rows())
+    rows = rows_of(scored.TABLE)
     assert len(scored.measured()) == sum(not scored.missing(row) for row in rows) > len(rows) / 2
     assert {one.model for one in scored.measured()} == set(scored.shapes())
 
@@ -30,7 +31,7 @@ def test_every_row_is_scored_or_has_a_reason():
 @pytest.mark.parametrize("model", sorted(scored.shapes()))
 def test_a_described_model_has_the_parameters_that_the_table_says(model):
     """Parameters are the language model's: an encoder of images, and biases, are not in it."""
-    row = next(row for row in scored.rows() if row["model"] == model)
+    row = next(row for row in rows_of(scored.TABLE) if row["model"] == model)
     config, _ = scored.shape_of(model)
     count = count_parameters(config)
     assert count.total / 1e9 == pytest.approx(float(row["total_params_B"]), rel=0.07)
