@@ -63,7 +63,8 @@ def nearest(name: str, valid: Iterable[str]) -> str:
         return known
     ratio = lambda valid_name: difflib.SequenceMatcher(a=valid_name, b=name).ratio()
     best = [repr(by_lower[each]) for each in close if ratio(each) == ratio(close[0])]
-    return f"did you mean {' or '.join(best)}?" + (f" ({known})" if len(names) <= FEW else "")
+    few = f" ({known})" if len(names) <= FEW else ""
+    return f"did you mean {' or '.join(best)}?{few}"
 
 
 def is_count(text: str) -> bool:

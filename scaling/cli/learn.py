@@ -11,14 +11,14 @@ from scaling.cli.learn_teach import grade_folder, hold_class, teach
 from scaling.cli.show import show
 from scaling.course.finder.topics import find as find_topics
 from scaling.course.ladder.ladders import EXAMPLE, ladder_of
-from scaling.course.language import speaking, t
+from scaling.course.language import errors_said, said, speaking, t
 from scaling.course.lessons.index import labs, lessons, numbered, serve
 from scaling.course.quizzes.answered import (
-    LINE,
     QuizVerdict,
     answered,
     guess_of,
     guesses_of,
+    heading,
     summary,
 )
 from scaling.course.quizzes.quiz import QuizAnswer, compute, find, quizzes
@@ -100,19 +100,11 @@ def learn(
         port: on which class listens, to the whole local network; nothing listens without it.
         lang: language of the course, en or ko; default: that of SCALING_LANG, else en.
     """
-    check_keys([what], TAKES, "scaling learn", "word")
     given: dict[str, Any] = {"name": name, "run": run, "guess": guess, "all": all, "start": start}
     given |= {"tries": tries, "source": source != "auto", "plot": plot, "json": json}
     given |= {"output": output, "port": port is not None}
-    for option, value in given.items():
-        if not value or option in TAKES[what]:
-            continue
-        if what in PAGES:
-            raise InputError(f"write scaling learn {what}, and nothing more: it opens a page")
-        flag = {"tries": "try"}.get(option, option)
-        shown = repr(value) if option in ("name", "run") else f"--{flag}"
-        raise InputError(f"scaling learn {what} takes no {shown}; see scaling learn --help")
-    with speaking(lang):
+    with speaking(lang), errors_said():
+        _check(what, given)
         match what:
             case "explorer" | "quizzes" | "sweeps":
                 return serve_pages(f"{what}.html")
@@ -143,6 +135,19 @@ def learn(
         if all:
             return _compute_all(json)
         return _list(json) if name is None else _quiz(name, guess, json)
+
+
+def _check(what: str, given: Mapping[str, Any]) -> None:
+    """Raise InputError for a word that is none, and for what it does not take."""
+    check_keys([what], TAKES, "scaling learn", "word")
+    for option, value in given.items():
+        if not value or option in TAKES[what]:
+            continue
+        if what in PAGES:
+            raise InputError(f"write scaling learn {what}, and nothing more: it opens a page")
+        flag = {"tries": "try"}.get(option, option)
+        shown = repr(value) if option in ("name", "run") else f"--{flag}"
+        raise InputError(f"scaling learn {what} takes no {shown}; see scaling learn --help")
 
 
 def _quiz(name: str, given: tuple[str, ...], json: bool) -> int:
@@ -214,7 +219,7 @@ def _compute_all(json: bool) -> int:
     if json:
         print(json_text.dumps([verdict.to_dict() for verdict in verdicts]))
         return 0
-    print(LINE.format(*("quiz", "number", "ours", "by hand", "guide", "")))
+    print(heading())
     print("\n".join(map(str, verdicts)))
     print(summary(verdicts))
     return 0
@@ -227,8 +232,8 @@ def _lines(answer: QuizAnswer, result: Mapping[str, Any]) -> Iterator[str]:
         yield t("{name}: your guess {guess:g}, {verdict}", name=name, **said)
     book = ""
     if answer.book is not None:
-        book = t(" (the guide prints {number})", number=in_unit(answer.book, answer.unit))
-    yield f"{name}: {in_unit(result['answer'], answer.unit)}{book}"
+        book = t(" (the guide prints {number})", number=in_unit(answer.book, t(answer.unit)))
+    yield f"{name}: {in_unit(result['answer'], t(answer.unit))}{book}"
     yield from (f"  $ {command}" for command in result["commands"])
     if answer.reason:
         yield t("  differs: {reason}", reason=t(answer.reason))
@@ -238,8 +243,8 @@ def _asked(answer: QuizAnswer) -> float:
     """Return the reader's guess; what is no number is asked for again."""
     while True:
         try:
-            return guess_of(input(f"{t(answer.name)} ({answer.unit or t('a ratio')})? "))
+            return guess_of(input(f"{t(answer.name)} ({t(answer.unit or 'a ratio')})? "))
         except InputError as error:
-            print(error)
+            print(said(str(error)))
         except EOFError:
             raise InputError("no guess was given; write --guess X") from None

@@ -25,7 +25,8 @@ def show_list(json: bool) -> int:
         print(json_text.dumps([_described(puzzle) for puzzle in puzzles()]))
         return 0
     for puzzle in puzzles():
-        print(f"puzzle {puzzle.number:>2}  {t(puzzle.title)} (lesson {puzzle.lesson})")
+        lesson = t("lesson {number}", number=puzzle.lesson)
+        print(f"puzzle {puzzle.number:>2}  {t(puzzle.title)} ({lesson})")
     print(t("read one: scaling learn puzzle 1"))
     return 0
 
@@ -43,7 +44,8 @@ def show_task(number: str | None, start: Path | None, json: bool) -> int:
         print(json_text.dumps(_described(puzzle)))
         return 0
     answer = shlex.quote(str(start or "my_run.json"))
-    print(f"puzzle {puzzle.number}: {t(puzzle.title)}\n\n{t(puzzle.story).strip()}\n")
+    head = t("puzzle {number}: {title}", number=puzzle.number, title=t(puzzle.title))
+    print(f"{head}\n\n{t(puzzle.story).strip()}\n")
     place = {"nodes": puzzle.nodes, "cluster": Path(puzzle.cluster).stem}
     print(t("on {nodes} node(s) of {cluster}, from this run:", **place))
     print(json_text.dumps(_without_path(puzzle)))

@@ -4,7 +4,7 @@ import importlib.util
 from pathlib import Path
 
 from scaling.cli.show import show
-from scaling.course.language import speaking
+from scaling.course.language import t
 from scaling.course.lessons.index import labs, lessons
 from scaling.course.puzzles.grade import grade
 from scaling.meshes.errors import InputError
@@ -18,10 +18,8 @@ def teach(name: str | None, output: Path | None) -> int:
     from scaling.course.teaching.pack import write
     from scaling.course.teaching.plans import taught
 
-    with speaking("en"):  # the pack has no other language yet
-        files = write((*lessons(), *labs()) if name is None else [taught(name)], output)
-    for file in files:
-        print(f"wrote {file}")
+    for file in write((*lessons(), *labs()) if name is None else [taught(name)], output):
+        print(t("wrote {file}", file=file))
     return 0
 
 
@@ -40,8 +38,7 @@ def hold_class(name: str | None, port: int | None) -> int:
     from scaling.course.teaching.material import material
     from scaling.course.teaching.plans import taught
 
-    with speaking("en"):
-        asked = material(taught(name)).asked
+    asked = material(taught(name)).asked
     question = Question(asked.text, asked.answer[1], asked.answer[0], asked.mistakes)
     return hold(Room(question), port)
 

@@ -1,6 +1,7 @@
 """The language of the course: English as the sources have it, or that of a catalogue, `ko.po`.
 
     t("{n:,} tokens of one chip", n=4096)      the text, or its translation, with the fields put in
+    said("did you mean 'ring'?")               what the engine said, by the text that it filled
 
 Lessons are translated whole instead, before they run (`scaling.course.lessons.translated`), so that
 their texts stay f-strings. `python -m experiments.messages` brings the catalogue up to date.
@@ -13,14 +14,23 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
+from html import escape, unescape
 from pathlib import Path
 from typing import Any
+from unicodedata import east_asian_width
 
 from scaling.meshes.errors import InputError
 
 LANGUAGES: Mapping[str, str] = {"en": "English", "ko": "한국어"}  # the first one needs no catalogue
 VARIABLE = "SCALING_LANG"  # of the environment
-ENTRY = re.compile(r'^msgid ((?:"[^\n]*"\n)+)msgstr ((?:"[^\n]*"(?:\n|\Z))+)', re.MULTILINE)
+FIELD = re.compile(
+    r"(?<!\{)\{(?!\{)[^{}]*(?:\{[^{}]*\}[^{}]*)*\}"
+)  # of a text, as an f-string has it
+DRAWN = re.compile(r"(<(?:text|title)\b[^>]*>)([^<]+)")  # words of an SVG
+PATTERN = "pattern"  # flag of texts that the engine fills: said() finds them by what they say
+ENTRY = re.compile(
+    r'^(?:#, (\w+)\n)?msgid ((?:"[^\n]*"\n)+)msgstr ((?:"[^\n]*"(?:\n|\Z))+)', re.MULTILINE
+)
 _spoken: ContextVar[str | None] = ContextVar("spoken", default=None)
 
 
@@ -45,18 +55,75 @@ def t(text: str, **fields: Any) -> str:
     return found.format(**fields) if fields else found
 
 
+def said(text: str) -> str:
+    """Return a text that the engine or an error has filled, in the language that is spoken."""
+    known = catalogue(language())
+    if text in known:
+        return known[text]
+    for pattern, fields, other in _patterns(language()):
+        if found := pattern.fullmatch(text):
+            for field, value in zip(fields, found.groups(), strict=True):
+                other = other.replace(field, said(value))
+            return other
+    return text
+
+
+def padded(text: str, width: int) -> str:
+    """Return a text with spaces behind it up to so many columns of a terminal; Hangul takes two."""
+    return text + " " * (width - columns(text))
+
+
+def columns(text: str) -> int:
+    """Return how many columns of a terminal a text takes."""
+    return sum(1 + (east_asian_width(letter) in "WF") for letter in text)
+
+
+def svg_said(svg: str) -> str:
+    """Return an SVG with its words in the language that is spoken."""
+    return DRAWN.sub(lambda found: found[1] + escape(said(unescape(found[2]))), svg)
+
+
+@contextmanager
+def errors_said() -> Iterator[None]:
+    """Raise the InputErrors of the block in the language that is spoken."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(said(str(error))) from None
+
+
 @cache
 def catalogue(name: str) -> Mapping[str, str]:
     """Return English text -> text of a language; empty for English."""
     if name == "en":
         return {}
-    return entries(Path(__file__).with_name(f"{name}.po").read_text(encoding="utf-8"))
+    return entries(_file(name))
 
 
-def entries(po: str) -> dict[str, str]:
-    """Return msgid -> msgstr of a catalogue without contexts and plurals; its head stays out."""
-    found = {_joined(found[1]): _joined(found[2]) for found in ENTRY.finditer(po)}
+@cache
+def _patterns(name: str) -> list[tuple[re.Pattern[str], list[str], str]]:
+    """Return patterns of what the engine fills, their fields and translations; longest first."""
+    found = {} if name == "en" else entries(_file(name), PATTERN)
+    words = lambda english: len(FIELD.sub("", english))
+    return [
+        (
+            re.compile("(.*)".join(map(re.escape, FIELD.split(english))), re.DOTALL),
+            FIELD.findall(english),
+            found[english],
+        )
+        for english in sorted(found, key=words, reverse=True)
+    ]
+
+
+def entries(po: str, flag: str = "") -> dict[str, str]:
+    """Return msgid -> msgstr of a catalogue, or of its texts with a flag; its head stays out."""
+    every = (found for found in ENTRY.finditer(po) if flag in ("", found[1]))
+    found = {_joined(found[2]): _joined(found[3]) for found in every}
     return {english: other for english, other in found.items() if english and other}
+
+
+def _file(name: str) -> str:
+    return Path(__file__).with_name(f"{name}.po").read_text(encoding="utf-8")
 
 
 def _joined(lines: str) -> str:

@@ -101,9 +101,9 @@ def _flops(model: CountedModel, seq: int, causal: bool) -> list[Answer]:
         Input("P", model.count.active, COUNT, "that a token uses"),
         PASSES,
     )
-    as_much = "context at which the attention core costs as much as"
     context = lambda what, sums: model.answer(
-        f"{as_much} {what}", "tokens", f"2 * {sums} / ({CORE})", A, M, c
+        f"context at which the attention core costs as much as {what}",
+        *("tokens", f"2 * {sums} / ({CORE})", A, M, c),
     )
     return [
         forward,

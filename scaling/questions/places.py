@@ -74,7 +74,7 @@ def _in_units(cluster: Cluster) -> Iterator[AxisLayout]:
         members = nodes * cluster.devices_per_node
         if members > 1:
             groups = np.arange(cluster.devices // members * members).reshape(-1, members)
-            name = f"{nodes} node{'s' * (nodes > 1)}"
+            name = "1 node" if nodes == 1 else f"{nodes} nodes"
             if nodes < cluster.nodes and level not in ("node", "core"):
                 name = f"{WORDS[level]}, {name}"
             yield AxisLayout(name, groups)

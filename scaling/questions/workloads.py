@@ -93,44 +93,45 @@ class Kind:
         return tuple(name for name, unit in self.units.items() if unit == "bytes")
 
 
-def _named(texts: str) -> dict[str, str]:
-    """Symbol -> what it is, of `T tokens, D width of a row`."""
-    pairs = (text.partition(" ") for text in texts.split(", "))
-    return {symbol: meaning for symbol, _, meaning in pairs}
-
-
 KINDS: Mapping[str, Kind] = {
     "matmul": Kind(
-        _named("m rows of activations: the batch, n columns of the weights, k contracted"),
+        dict(m="rows of activations: the batch", n="columns of the weights", k="contracted"),
         3,
         "8192,8192,8192",
         flops="2 * m * n * k",
         moved="x * m * k + w * k * n + y * m * n",
         far="w * k * n",
-        values=_named("x activations, w weights, y results"),
+        values=dict(x="activations", w="weights", y="results"),
         section="roofline: matrix multiplication",
     ),
     # Products of experts: rows of a group have its weights. Forward it is g,m,n,k, the gradient of
     # inputs g,m,k,n and that of weights g,k,n,m.
     "grouped": Kind(
-        _named(
-            "g groups: experts, m rows of a group on average, n columns of weights, k contracted"
+        dict(
+            g="groups: experts",
+            m="rows of a group on average",
+            n="columns of weights",
+            k="contracted",
         ),
         4,
         "32,1024,4096,7168",
         flops="2 * g * m * n * k",
         moved="g * (x * m * k + w * k * n + y * m * n)",
         far="g * w * k * n",
-        values=_named("x activations, w weights, y results"),
+        values=dict(x="activations", w="weights", y="results"),
         section="roofline: matrix multiplication",
     ),
     # Scores, softmax and average of values, fused: scores never reach the memory. Forward it reads
     # q, k, v and writes the result; backward it reads and writes twice as much, and makes the
     # scores again (arXiv 2205.14135, algorithm 4).
     "attention": Kind(
-        _named(
-            "B sequences, N heads, T queries of a sequence, S keys of a sequence, "
-            "H head dimension, K key heads"
+        dict(
+            B="sequences",
+            N="heads",
+            T="queries of a sequence",
+            S="keys of a sequence",
+            H="head dimension",
+            K="key heads",
         ),
         5,
         "1,32,4096,4096,128,8",
@@ -138,39 +139,39 @@ KINDS: Mapping[str, Kind] = {
         moved="2 * a * B * H * (x * N * T + z * K * S)",
         far="2 * a * B * H * z * K * S",
         scores="B * N * T * S",
-        values=_named("x activations, z keys and values"),
+        values=dict(x="activations", z="keys and values"),
         section="transformers: attention",
     ),
     "elementwise": Kind(  # an operation on equal arrays
-        _named("E elements of the result, i arrays that are read, f operations per element"),
+        dict(E="elements of the result", i="arrays that are read", f="operations per element"),
         1,
         "65536,2,1",
         flops="f * E",
         moved="x * E * (i + 1)",
-        values=_named("x a value"),
+        values=dict(x="a value"),
         defaults={"i": 1, "f": 1},
         is_vector=True,
     ),
     "reduce": Kind(
-        _named("E elements"),
+        dict(E="elements"),
         1,
         "1e9",
         flops="E - 1",
         moved="x * (E + 1)",
-        values=_named("x a value"),
+        values=dict(x="a value"),
         is_vector=True,
     ),
     "embedding": Kind(  # the row of every token; no row is read twice
-        _named("T tokens, D width of a row, V rows of the table"),
+        dict(T="tokens", D="width of a row", V="rows of the table"),
         3,
         "4096,8192,128256",
         moved="T * (p + D * x) + min(T, V) * D * w",
         far="min(T, V) * D * w",
-        values=_named("w the table, x activations"),
+        values=dict(w="the table", x="activations"),
         constants=(Input("p", NUMBER_BYTES["int32"], "bytes", "of a token's number"),),
     ),
     "read": Kind(
-        _named("V read"),
+        dict(V="read"),
         1,
         "400GB",
         moved="V",
@@ -178,9 +179,9 @@ KINDS: Mapping[str, Kind] = {
         units={"V": "bytes"},
         section="tpus: worked problems",
     ),
-    "copy": Kind(_named("V copied"), 1, "64MiB", moved="2 * V", far="V", units={"V": "bytes"}),
+    "copy": Kind(dict(V="copied"), 1, "64MiB", moved="2 * V", far="V", units={"V": "bytes"}),
     "work": Kind(  # FLOPs of matrix products
-        _named("F, Q"),
+        dict(F="", Q=""),
         1,
         "1e12,4GB",
         flops="F",

@@ -30,7 +30,7 @@ from scaling.course.explorer.request import (
     profile_of_text,
     request_of,
 )
-from scaling.course.language import t
+from scaling.course.language import said, t
 from scaling.meshes.errors import InputError
 from scaling.meshes.units import format_memory, format_range, format_time, percent, three_digits
 from scaling.report.prediction import verdict
@@ -66,7 +66,7 @@ def answer(given: Mapping[str, Any]) -> dict[str, Any]:
         "step": _step(now, before if asked.changes else None),
         "figures": _figures(now),
         "memory": _memory(now),
-        "bottleneck": now.bottleneck,
+        "bottleneck": said(now.bottleneck),
         "warnings": [text for text in now.warnings if not text.startswith(LINT)],
         "collectives": [row.to_dict() for row in rows],
         "chosen": details(chosen, priced) if chosen else None,

@@ -12,7 +12,7 @@ from scaling.course.explorer.collectives import (
     members_words,
     talkers,
 )
-from scaling.course.language import t
+from scaling.course.language import said, svg_said, t
 from scaling.meshes.errors import InputError
 from scaling.meshes.units import format_memory, format_rate, format_time
 from scaling.pictures.axes import Scale
@@ -44,9 +44,9 @@ def split_picture(now: Prediction, before: Prediction | None) -> Figure:
     """The parts of the step time; with changes also as it was before."""
     steps = {t("as built"): before, t("changed"): now} if before else {t("one step"): now}
     terms = {words: float(getattr(now.time, term)) for term, (words, _) in TERMS.items()}
-    said = ", ".join(f"{words} {format_time(n)}" for words, n in terms.items() if n > 0)
+    shown = ", ".join(f"{said(words)} {format_time(n)}" for words, n in terms.items() if n > 0)
     return _figure(
-        "split", step_bars(steps, t("Where the time goes")), t("Of one step: {parts}", parts=said)
+        "split", step_bars(steps, t("Where the time goes")), t("Of one step: {parts}", parts=shown)
     )
 
 
@@ -141,7 +141,7 @@ def cluster_picture(priced: Priced, row: CollectiveRow | None) -> Figure:
 
 
 def _figure(name: str, drawn: Picture, words: str) -> Figure:
-    return {"name": name, "title": drawn.title, "svg": svg_text(drawn), "words": words}
+    return {"name": name, "title": drawn.title, "svg": svg_said(svg_text(drawn)), "words": words}
 
 
 def _rows(events: Sequence[Event]) -> dict[str, list[Bar]]:

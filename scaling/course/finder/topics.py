@@ -15,6 +15,7 @@ from itertools import groupby
 from operator import getitem
 from typing import Any
 
+from scaling.course.language import said, t
 from scaling.course.lessons.index import lessons
 from scaling.course.quizzes.command_lines import result_of
 from scaling.course.quizzes.quiz import find as find_quiz
@@ -60,7 +61,8 @@ class Topic:
             return WORD
         if len(low) < 2:
             return 0
-        if any(spaced in f" {text}" for text in (*known, _spelled(self.title))):
+        titles = _spelled(self.title), _spelled(t(self.title))
+        if any(spaced in f" {text}" for text in (*known, *titles)):
             return TITLE
         if spaced in f" {section}" or word in self.quizzes:
             return SECTION
@@ -100,9 +102,9 @@ class Found(Result):
         shown = self.topics if self.is_whole else self.topics[:SHOWN]
         lines = [line for topic in shown for line in _lines(topic)]
         if rest := self.topics[len(shown) :]:
-            names = [topic.title.partition(":")[0] for topic in rest[:NAMED]]
-            more = "; ..." * (len(rest) > NAMED)
-            lines.append(f"{len(rest)} more by --all: {'; '.join(names)}{more}")
+            names = "; ".join(t(topic.title).partition(":")[0] for topic in rest[:NAMED])
+            names += "; ..." * (len(rest) > NAMED)
+            lines.append(t("{n} more by --all: {names}", n=len(rest), names=names))
         return "\n".join(lines)
 
     def line(self) -> str:
@@ -123,8 +125,8 @@ def find(words: str, is_whole: bool = False) -> Found:
         raise InputError("write a word of the guide, such as scaling learn find all-gather")
     together = {topic: topic.matches(words) for topic in topics()}
     each = {topic: [topic.matches(word) for word in asked] for topic in topics()}
-    points = {t: len(asked) * together[t] or all(each[t]) * sum(each[t]) for t in topics()}
-    found = sorted((t for t in topics() if points[t]), key=lambda t: -points[t])
+    points = {one: len(asked) * together[one] or all(n) * sum(n) for one, n in each.items()}
+    found = sorted((one for one in topics() if points[one]), key=lambda one: -points[one])
     if not found:
         known = sorted({word for topic in topics() for word in (*topic.words, *topic.symbols)})
         near = get_close_matches(words, known, n=4, cutoff=0.5) or EXAMPLES
@@ -142,15 +144,16 @@ def _spelled(text: str) -> str:
 
 
 def _lines(topic: Topic) -> Iterator[str]:
-    yield topic.title
+    yield t(topic.title)
     for line, asked in groupby(topic.commands, lambda command: command.partition(" :: ")[0]):
         yield f"  $ scaling {line}"
         for _, *parts in (command.split(" :: ") for command in asked):
-            yield f"    {reduce(getitem, parts, result_of(line)).line()}"
+            yield f"    {said(reduce(getitem, parts, result_of(line)).line())}"
     yield from (f"  $ scaling {command}" for command in topic.others)
-    titles = {lesson.number: lesson.title for lesson in lessons()}
+    titles = {lesson.number: t(lesson.title) for lesson in lessons()}
     learn: Sequence[str] = [f"lesson {n} ({titles[n]})" for n in topic.lessons]
     learn = [*learn, *(f"quiz {id}" for id in topic.quizzes)]
     yield from [f"  scaling learn: {', '.join(learn)}"] if learn else []
     pages = ", ".join(f"docs/{page}" for page in topic.docs)
-    yield f"  read: {pages}; guide: {topic.guide}" if pages else f"  guide: {topic.guide}"
+    read = t("  read: {pages}; guide: {guide}") if pages else t("  guide: {guide}")
+    yield read.format(pages=pages, guide=topic.guide)

@@ -78,11 +78,11 @@ def collective_ladder(
     fitted, rule = price_collective(*where), price_collective(*where, ideal=True)
     row = (kind, fitted.bytes, place.name, fitted.ranks, place.nodes)
     found = measured_collective(*row) if mesh is None else None
-    size, ranks = format_size(fitted.bytes), f"{fitted.groups} x {fitted.ranks} ranks"
+    size, ranks = format_size(fitted.bytes), t("{n} x {m} ranks", n=fitted.groups, m=fitted.ranks)
     adds = t(
         "{algorithm}: hops, and the share of the links that is reached ({grade})",
         algorithm=fitted.algorithm,
-        grade=fitted.grade,
+        grade=t(fitted.grade),
     )
     full = t("{algorithm}: no latency, links at their full rate", algorithm=rule.algorithm)
     machine = {"nodes": place.nodes, "cluster": place.name}
@@ -212,7 +212,7 @@ def _measured(found: Measurement | None, what: str) -> Rung:
             None,
             t("none: no measurement of this {what} comes with the package", what=t(what)),
         )
-    fields = {"machine": t(found.machine), "date": found.date}
+    fields = {"machine": found.machine, "date": found.date}
     used, kept = t("{machine} ({date}; fitted on)"), t("{machine} ({date}; not fitted on)")
     words = (used if found.fitted else kept).format(**fields)
     return Rung("measured", found.seconds, words)

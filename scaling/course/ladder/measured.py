@@ -6,6 +6,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from scaling.course.language import t
 from scaling.meshes.reading import parse_toml
 
 FILE = "measured.toml"
@@ -56,13 +57,13 @@ def measured_series(name: str) -> MeasuredSeries:
     for point in row["points"]:
         asked = shared | {key: point[key] for key in PLACE if key in point}
         points.append(Point(asked, tuple(point["seconds"]), point["fitted"]))
-    return MeasuredSeries(row["machine"], source["title"], source["date"], tuple(points))
+    return MeasuredSeries(t(row["machine"]), source["title"], source["date"], tuple(points))
 
 
 def measured_sweep(kind: str, cluster: str, ranks: int, nodes: int = 1) -> dict[int, Measurement]:
     """Return bytes -> measurement of a collective over all chips of so many nodes; {}: none."""
     row = _row("collective", kind=kind, cluster=cluster, ranks=ranks, nodes=nodes)
-    return {int(size): _measurement(row, t) for size, t in row["times"].items()} if row else {}
+    return {int(size): _measurement(row, s) for size, s in row["times"].items()} if row else {}
 
 
 def measured_collective(
@@ -96,7 +97,7 @@ def _row(table: str, **wanted: Any) -> Mapping[str, Any] | None:
 
 def _measurement(row: Mapping[str, Any], seconds: float) -> Measurement:
     source = _table()["sources"][row["source"]]
-    return Measurement(seconds, row["machine"], source["title"], source["date"], row["fitted"])
+    return Measurement(seconds, t(row["machine"]), source["title"], source["date"], row["fitted"])
 
 
 @cache

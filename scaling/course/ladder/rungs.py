@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from scaling.course.language import t
+from scaling.course.language import padded, t
 from scaling.meshes.result import Result
 from scaling.questions.page import show
 
@@ -62,7 +62,7 @@ class Ladder(Result):
         width = max((len(show(rung.value, self.unit)) for rung, _ in self.steps), default=0)
         for rung, step in self.steps:
             value = show(rung.value, self.unit)
-            lines.append(f"  {t(rung.name):<9} {value:>{width}}  {step:>7}  {rung.adds}")
+            lines.append(f"  {padded(t(rung.name), 9)} {value:>{width}}  {step:>7}  {rung.adds}")
         return "\n".join(lines)
 
     def line(self) -> str:

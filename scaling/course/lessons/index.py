@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from scaling.course.ladder.rungs import RUNGS
 from scaling.course.language import VARIABLE, catalogue, language, t
@@ -35,10 +36,19 @@ class Lesson:
         text = self.file.read_text(encoding="utf-8")
         text = text.replace(f'. {self.title}")', f'. {t(self.title)}")', 1)
         names = {*KNOWN, *RUNGS}  # which others look up, and show in the language that is spoken
-        said = catalogue(language()).items()
-        return translated(
-            text, {key: other for key, other in said if " " in key and key not in names}
-        )
+        known = catalogue(language()).items()
+        return translated(text, {key: other for key, other in known if key not in names})
+
+    def run(self) -> tuple[Any, Any]:
+        """Run it in the language that is spoken: what its cells show, and what they define."""
+        with TemporaryDirectory() as folder:
+            file = Path(folder) / self.file.name
+            file.write_text(self.source, encoding="utf-8")
+            spec = importlib.util.spec_from_file_location(file.stem, file)
+            assert spec and spec.loader
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            return module.app.run()
 
 
 def lessons() -> tuple[Lesson, ...]:

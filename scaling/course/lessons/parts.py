@@ -23,7 +23,7 @@ import marimo as mo
 from scaling.api.collective import price_collective
 from scaling.api.predict import predict
 from scaling.course.ladder.rungs import Ladder, Rung, ladder
-from scaling.course.language import t
+from scaling.course.language import said, svg_said, t
 from scaling.course.lessons import index
 from scaling.course.puzzles.puzzle import puzzles
 from scaling.course.quizzes.common_mistakes import diagnose
@@ -77,7 +77,7 @@ class GuessField(mo.ui.number):
         self.question, self.unit = question, unit
         self.tries: list[float] = []
         self.is_open = False  # the page below was opened: another chip does not close it
-        label = f"{question} ({unit}; {t(OPENS)})"
+        label = f"{question} ({t(unit)}; {t(OPENS)})"
         keep = self._keep
         super().__init__(label=label, full_width=True, debounce=True, on_change=keep)
 
@@ -221,7 +221,7 @@ class ProblemFields(mo.ui.array):
     """The fields of problems, one marimo element; its `value` has their numbers."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
-        rows = ((one.where, one.text, one.answer[1] or t("a ratio")) for one in problems)
+        rows = ((one.where, one.text, t(one.answer[1] or "a ratio")) for one in problems)
         super().__init__([Page().problem(*row) for row in rows])
         self.problems = problems
 
@@ -261,7 +261,7 @@ class Page:
         line = t(
             "You guessed {tries}; it is **{answer}**{far}.",
             tries=tries,
-            answer=show(answer, unit),
+            answer=_shown(answer, unit),
             far=far,
         )
         perhaps = [t("Perhaps {sentence}", sentence=one.sentence) for one in found.mistakes]
@@ -297,11 +297,11 @@ class Page:
             ]
             asked = ladder(asked, unit, scale * self.guess if self.asked else None, given)
         rows = [
-            (f"**{t(rung.name)}**", show(rung.value, asked.unit), step, t(rung.adds))
+            (f"**{t(rung.name)}**", _shown(rung.value, asked.unit), step, t(rung.adds))
             for rung, step in asked.steps
         ]
         names = (t("rung"), "", t("difference"), t("what it adds"))
-        return mo.md(f"{t('*Ladder:*')} {asked.question}\n\n{_table(names, rows)}")
+        return mo.md(f"{t('*Ladder:*')} {said(asked.question)}\n\n{_table(names, rows)}")
 
     def derivation(self, *lines: tuple[str, str], numbers: Answer) -> Any:
         """Return steps of a derivation, each a formula and the reason for it, and its numbers.
@@ -316,8 +316,8 @@ class Page:
 
     def formula(self, answer: Answer) -> Any:
         """Return an answer with its formula, typeset; the command's whole page one click away."""
-        binds = t(", bound by {what}", what=t(answer.binds)) if answer.binds else ""
-        line = f"**{t(answer.name)}**: {show(answer.answer, answer.unit)}{binds}"
+        binds = t(", bound by {what}", what=said(answer.binds)) if answer.binds else ""
+        line = f"**{said(answer.name)}**: {_shown(answer.answer, answer.unit)}{binds}"
         return self.show(line, *self._filled(answer))
 
     def _filled(self, answer: Answer) -> list[Any]:
@@ -325,10 +325,10 @@ class Page:
         found: list[Any] = []
         if answer.formula:
             numbers = {given.symbol: plain(given.value) for given in answer.inputs}
-            ideal = show(answer.answer if answer.ideal is None else answer.ideal, answer.unit)
+            ideal = _shown(answer.answer if answer.ideal is None else answer.ideal, answer.unit)
             meanings = "; ".join(
-                f"{mathml(given.symbol)} = {show(given.value, given.unit)}"
-                + f", {t(given.meaning)}" * bool(given.meaning)
+                f"{mathml(given.symbol)} = {_shown(given.value, given.unit)}"
+                + f", {said(given.meaning)}" * bool(given.meaning)
                 for given in answer.inputs
             )
             filled = mathml(substituted(answer.formula, numbers))
@@ -343,13 +343,16 @@ class Page:
         if not rows:
             return mo.md("")
         units = {name: name.partition(" (")[2].rstrip(")") for name in rows[0]}
-        cells = [[show(row[name], unit) for name, unit in units.items()] for row in rows]
-        return mo.md(_table([t(name).partition(" (")[0] for name in units], cells))
+        cells = [[_shown(row[name], unit) for name, unit in units.items()] for row in rows]
+        heads = [t(t(name).partition(" (")[0]) for name in units]
+        return mo.md(_table(heads, cells))
 
     def picture(self, drawn: Picture, alt: str) -> Any:
         """Return a drawing with its description, as screen readers and tests take it."""
-        words = escape(alt, quote=True)
-        return mo.Html(f'<figure role="img" aria-label="{words}">{svg_text(drawn)}</figure>')
+        words = escape("; ".join(map(said, alt.split("; "))), quote=True)
+        return mo.Html(
+            f'<figure role="img" aria-label="{words}">{svg_said(svg_text(drawn))}</figure>'
+        )
 
     def steps(
         self,
@@ -453,8 +456,12 @@ class Page:
             return mo.md("")
         value: Any = field.value
         found = diagnose(float(value), answer, tolerance, mistakes)
-        right = t("Right: {answer}. {why}", answer=show(answer, unit), why=why)
+        right = t("Right: {answer}. {why}", answer=_shown(answer, unit), why=why)
         return _box(found.right, right if found.right else _lines(str(found)))
+
+
+def _shown(value: Value, unit: str) -> str:
+    return said(show(value, t(unit)))
 
 
 def _lines(text: str) -> str:

@@ -34,18 +34,22 @@ def texts(source: str) -> list[str]:
 def translated(source: str, messages: Mapping[str, str]) -> str:
     """Return a notebook with every text that the catalogue has replaced by its translation.
 
-    What is looked up by name stays: `Page.table` translates headings when it shows them.
+    What is looked up by name stays: `Page.table` translates headings when it shows them. So does a
+    single word, which names something, but for the label of a control.
     """
     lines = source.encode().splitlines(keepends=True)  # columns of `ast` count bytes
     starts = [0, *accumulate(map(len, lines))]
     tree = ast.parse(source)
     names = {name_of(text) for text in _looked_up(tree)}  # of what others made
-    messages = {name: text for name, text in messages.items() if name not in names}
+    texts = {key: text for key, text in messages.items() if " " in key and key not in names}
+    labels = _labels(tree)
     place = lambda node: (node.lineno, node.col_offset)
     found = b"".join(lines)
     for node in sorted(_outer(tree), key=place, reverse=True):
         line = lines[node.lineno - 1]
-        new = _literal(node, messages, len(line) - len(line.lstrip()) + 4)
+        new = _literal(
+            node, messages if node in labels else texts, len(line) - len(line.lstrip()) + 4
+        )
         if new is not None:
             start = starts[node.lineno - 1] + node.col_offset
             end = starts[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
@@ -83,15 +87,26 @@ def _strings(node: Text) -> Iterator[Text]:
             yield from _all_texts(value.value)
 
 
+def _labels(tree: ast.AST) -> list[ast.expr]:
+    keywords = (node for node in ast.walk(tree) if isinstance(node, ast.keyword))
+    return [keyword.value for keyword in keywords if keyword.arg == "label"]
+
+
 def _looked_up(tree: ast.AST) -> Iterator[Text]:
-    """Yield strings in brackets, and those that LOOK_UP takes."""
+    """Yield texts in brackets or given to LOOK_UP, and those of names that stand there."""
+    assigned: dict[str, list[ast.expr]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            assigned.setdefault(node.targets[0].id, []).append(node.value)
     for node in ast.walk(tree):
         inner: list[ast.expr] = []
         if isinstance(node, ast.Subscript):
             inner = [node.slice]
         elif isinstance(node, ast.Call) and ast.unparse(node.func) in LOOK_UP:
             inner = node.args
-        yield from (text for part in inner for text in _all_texts(part))
+        parts = [one for part in inner for one in ast.walk(part)]
+        named = [value for one in parts for value in assigned.get(getattr(one, "id", ""), ())]
+        yield from filter(_is_text, (*parts, *named))
 
 
 def _all_texts(tree: ast.AST) -> Iterator[Text]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from scaling.api.predict import SOURCES
+from scaling.course.language import said, t
 from scaling.course.puzzles.check import check_puzzle
 from scaling.course.puzzles.puzzle import puzzles
 from scaling.meshes.errors import InputError, check_keys, printable
@@ -49,13 +50,13 @@ class GradedAnswer:
     def state(self) -> str:
         """The same in a word."""
         if self.problem:
-            return "not judged"
-        return ("yes" if self.reached else "no") + "?" * (self.solved is None)
+            return t("not judged")
+        return (t("yes") if self.reached else t("no")) + "?" * (self.solved is None)
 
     @property
     def note(self) -> str:
         """What is missed, or why it was not judged."""
-        return self.problem or "; ".join(self.missed)
+        return said(self.problem) or "; ".join(self.missed)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as the document has it."""
@@ -80,17 +81,18 @@ class Grades(Result):
         return {"folder": self.folder, "answers": [one.to_dict() for one in self.answers]}
 
     def line(self) -> str:
-        return f"{self.solved} of {len(self.answers)} solved in {self.folder}"
+        all = len(self.answers)
+        return t("{n} of {all} solved in {folder}", n=self.solved, all=all, folder=self.folder)
 
     def __str__(self) -> str:
         rows = [
             [printable(one.file), str(one.puzzle or "?"), one.state, *one.shown, one.note]
             for one in self.answers
         ]
-        head = ["file", "puzzle", "solved", "score", "best known", ""]
+        head = [t("file"), t("puzzle"), t("solved"), t("score"), t("best known"), ""]
         lines = [*columns([head, *rows], left=(0, 2, 5)), self.line()]
         open_ = any(one.source == "analytic" for one in self.answers)
-        return "\n".join([*lines, OPEN] if open_ else lines)
+        return "\n".join([*lines, t(OPEN)] if open_ else lines)
 
 
 def grade(folder: Path, source: str = "auto") -> Grades:

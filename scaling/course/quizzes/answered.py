@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from textwrap import shorten
 from typing import Any
 
+from scaling.course.language import padded, t
 from scaling.course.quizzes.common_mistakes import diagnose
 from scaling.course.quizzes.quiz import Quiz, QuizAnswer
 from scaling.meshes.errors import InputError
@@ -14,7 +15,12 @@ from scaling.meshes.errors import InputError
 LONGEST = 80  # characters of a guess that are repeated in a message
 # Commas between groups of three digits; of 1,5 nobody knows what was meant.
 THOUSANDS = re.compile(r"^[+-]?\d{1,3}(?:,\d{3})+(?![\d,])")
-LINE = "{:<28} {:<28} {:>12} {:>12} {:>12}  {}"
+LINE = "{:<28} {} {:>12} {:>12} {:>12}  {}"
+SUMMARY = (
+    "{quizzes} quizzes, {numbers} numbers: {right} right, {differs} differ with a reason, "
+    "{wrong} wrong"
+)
+NAME = 28  # columns of a number's name
 
 
 def answered(
@@ -102,9 +108,15 @@ class QuizVerdict:
     def __str__(self) -> str:
         answer = self.answer
         printed = "-" if answer.book is None else f"{answer.book:.5g}"
-        word = self.word + (f": {answer.reason}" if self.word == "differs" else "")
+        word = t(self.word) + (f": {t(answer.reason)}" if self.word == "differs" else "")
         numbers = (f"{self.ours:.5g}", f"{answer.expected:.5g}", printed)
-        return LINE.format(self.quiz.id, answer.name, *numbers, word).rstrip()
+        return LINE.format(self.quiz.id, padded(t(answer.name), NAME), *numbers, word).rstrip()
+
+
+def heading() -> str:
+    """Return the line above the verdicts."""
+    numbers = (t("ours"), t("by hand"), t("guide"))
+    return LINE.format(t("quiz"), padded(t("number"), NAME), *numbers, "")
 
 
 def near(value: float, other: float, tolerance: float) -> bool:
@@ -114,7 +126,7 @@ def near(value: float, other: float, tolerance: float) -> bool:
 
 def summary(verdicts: Sequence[QuizVerdict]) -> str:
     """Return one line: how many quizzes and numbers, how many are right, how many differ."""
-    words = Counter(verdict.word for verdict in verdicts)
+    words = Counter({"right": 0, "differs": 0, "wrong": 0})
+    words.update(verdict.word for verdict in verdicts)
     names = len({verdict.quiz.id for verdict in verdicts})
-    counts = f"{words['right']} right, {words['differs']} differ with a reason"
-    return f"{names} quizzes, {len(verdicts)} numbers: {counts}, {words['wrong']} wrong"
+    return t(SUMMARY).format(quizzes=names, numbers=len(verdicts), **words)

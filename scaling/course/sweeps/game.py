@@ -17,7 +17,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from scaling.course.language import t
+from scaling.course.language import columns, padded, t
 from scaling.meshes.errors import InputError, check_keys, is_count, nearest
 from scaling.meshes.reading import parse_json, read
 from scaling.meshes.result import Result
@@ -254,14 +254,14 @@ class SweepGame(Result):
     def _verdict(self) -> Iterator[str]:
         problem, best = self.problem, self.best
         rows = {t("your best"): best, **self.others}
-        width = max(map(len, rows))
+        width = max(map(columns, rows))
         for name, row in rows.items():
             lost = problem.lost(row)
             behind = "" if lost is None else f"  {lost:+.1%}"
             said = (
                 t("all ran out of memory") if row is None else f"{row.said:>13}{behind:>9}  {row}"
             )
-            yield f"{name.ljust(width)}  {said}"
+            yield f"{padded(name, width)}  {said}"
         if self.luck is not None:
             yield t(
                 "rank {rank} of {ran} that ran; the best of {tries} random configurations of these "
@@ -339,9 +339,9 @@ def _told(row: Row) -> dict[str, Any]:
 def _listed(values: Sequence[int]) -> str:
     """Return `1, 2 or 4`, of many only the ends."""
     if len(values) > MOST_LISTED:
-        return f"from {values[0]} to {values[-1]}"
+        return t("from {first} to {last}", first=values[0], last=values[-1])
     *head, last = map(str, values)
-    return f"{', '.join(head)} or {last}" if head else last
+    return t(" or ").join([", ".join(head), last]) if head else last
 
 
 assert tuple(field.name for field in fields(Row)) == COLUMNS

@@ -25,6 +25,7 @@ from statistics import median
 from threading import BoundedSemaphore, Event, Lock, Thread
 from urllib.parse import parse_qs
 
+from scaling.course.language import language, said, speaking, t
 from scaling.course.quizzes.answered import guess_of
 from scaling.course.quizzes.common_mistakes import diagnose
 from scaling.course.web.server import TYPES, WAITING, Handler, Refused, ctrl_c_raises
@@ -121,22 +122,20 @@ class Room:
             return []
         verdicts = [diagnose(v, one.answer, one.tolerance, one.mistakes) for v in self.values]
         wrong = (verdict.mistakes for verdict in verdicts if verdict.mistakes)
-        counts = Counter(" Or: ".join(m.sentence for m in some) for some in wrong)
+        counts = Counter(t(" Or: ").join(m.sentence for m in some) for some in wrong)
         right = sum(verdict.right for verdict in verdicts)
-        return [(right, "right"), *((n, sentences) for sentences, n in counts.most_common())]
+        return [(right, t("right")), *((n, sentences) for sentences, n in counts.most_common())]
 
     def __str__(self) -> str:
         values, unit = self.values, self.question.unit
         if not values:
-            return "no guesses came in"
-        lines = [f"{len(values)} guesses, in the middle {show(median(values), unit)}"]
+            return t("no guesses came in")
+        lines = [_count(values, unit)]
         found = bars(values)
         each = max(1.0, max(bar.count for bar in found) / WIDEST)
         for bar in found:
             row = "#" * math.ceil(bar.count / each)
-            lines.append(
-                f"{show(bar.low, ''):>10} to {show(bar.high, ''):<10} {bar.count:>3} {row}"
-            )
+            lines.append(f"{show(bar.low, ''):>10} - {show(bar.high, ''):<10} {bar.count:>3} {row}")
         lines += [f"{count:>4}  {words}" for count, words in self.mistakes() if count]
         return "\n".join(lines)
 
@@ -170,8 +169,8 @@ class RoomHandler(Handler):
             sender, guess = (given.get(name, [""])[0] for name in ("sender", "guess"))
             self.server.room.add(sender, guess.strip())
         except ValueError as error:  # InputError, and more fields than a page has
-            said = str(error) if isinstance(error, InputError) else "write one number"
-            return TYPES[".html"], _student(self.server.room, said).encode()
+            why = str(error) if isinstance(error, InputError) else "write one number"
+            return TYPES[".html"], _student(self.server.room, said(why)).encode()
         return TYPES[".html"], _student(self.server.room, "", sender, guess.strip()).encode()
 
 
@@ -198,6 +197,7 @@ class RoomServer(ThreadingHTTPServer):
 
     def __init__(self, room: Room, port: int, host: str = EVERYWHERE) -> None:
         self.room, self.secret = room, f"/{secrets.token_urlsafe(9)}"
+        self.language = language()  # which threads do not inherit
         self.free = BoundedSemaphore(MOST_CONNECTIONS)
         super().__init__((host, port), RoomHandler)
         self.hosts = _Addresses(self.server_port)
@@ -213,7 +213,8 @@ class RoomServer(ThreadingHTTPServer):
     def process_request_thread(self, request: object, client_address: object) -> None:
         """Answer, and make room for the next."""
         try:
-            super().process_request_thread(request, client_address)  # type: ignore[arg-type]
+            with speaking(self.language):
+                super().process_request_thread(request, client_address)  # type: ignore[arg-type]
         finally:
             self.free.release()
 
@@ -236,9 +237,10 @@ def hold(room: Room, port: int) -> int:
     with server:
         Thread(target=server.serve_forever, daemon=True).start()
         with suppress(KeyboardInterrupt), ctrl_c_raises():
-            print(f"{room.question.text} ({room.question.unit or 'a ratio'})")
-            print(f"students, in this network: {server.address}/")
-            print(f"you: {server.address}{server.secret} (Ctrl-C ends)", flush=True)
+            print(f"{room.question.text} ({t(room.question.unit or 'a ratio')})")
+            print(t("students, in this network: {address}", address=f"{server.address}/"))
+            own = f"{server.address}{server.secret}"
+            print(t("you: {address} (Ctrl-C ends)", address=own), flush=True)
             Event().wait()
         server.shutdown()
     print(room)
@@ -257,17 +259,18 @@ def _own_address() -> str:
 
 def _student(room: Room, problem: str, sender: str = "", guess: str = "") -> str:
     one = room.question
-    said = f'<p class="wrong" role="alert">{escape(problem)}</p>' if problem else ""
+    told = f'<p class="wrong" role="alert">{escape(problem)}</p>' if problem else ""
     if guess:
-        said = f'<p role="status">Your guess is in: <b>{escape(guess)}</b>. You may change it.</p>'
+        words = t("Your guess is in: {guess}. You may change it.", guess=f"<b>{escape(guess)}</b>")
+        told = f'<p role="status">{words}</p>'
     sender = sender or secrets.token_hex(SENDER // 2)
     return _page(
-        "Your guess",
-        f"""<h1>{escape(one.text)}</h1>{said}
+        t("Your guess"),
+        f"""<h1>{escape(one.text)}</h1>{told}
 <form method="post" action="/"><input type="hidden" name="sender" value="{sender}">
-<label>One number, in {escape(one.unit or "a ratio")}
+<label>{escape(t("One number, in {unit}.", unit=t(one.unit or "a ratio")))}
 <input name="guess" inputmode="decimal" maxlength="{LONGEST}" required autocomplete="off"></label>
-<button>Send</button></form><p class="soft">No name is asked for or kept.</p>""",
+<button>{t("Send")}</button></form><p class="soft">{t("No name is asked for or kept.")}</p>""",
     )
 
 
@@ -276,29 +279,36 @@ def _teacher(room: Room, is_open: bool) -> str:
     found = bars(values)
     most = max((bar.count for bar in found), default=1)
     rows = "".join(
-        f"<tr><th scope='row'>{escape(show(bar.low, ''))} to {escape(show(bar.high, ''))}</th>"
+        f"<tr><th scope='row'>{escape(show(bar.low, ''))} - {escape(show(bar.high, ''))}</th>"
         f"<td><span class='bar' style='width:{80 * bar.count / most:.1f}%'></span> {bar.count}</td>"
         "</tr>"
         for bar in found
     )
-    middle = f", in the middle {escape(show(median(values), one.unit))}" if values else ""
-    answer = '<p><a href="?answer">Show the answer</a></p>'
+    answer = f'<p><a href="?answer">{t("Show the answer")}</a></p>'
     if one.answer is None:
         answer = ""
     elif is_open:
         told = "".join(f"<li>{n}: {escape(words)}</li>" for n, words in room.mistakes() if n)
-        answer = f"<h2>It is {escape(show(one.answer, one.unit))}</h2><ul>{told}</ul>"
+        shown = escape(show(one.answer, t(one.unit)))
+        answer = f"<h2>{t('It is {answer}', answer=shown)}</h2><ul>{told}</ul>"
     return _page(
-        "The class",
-        f"<h1>{escape(one.text)}</h1><p class='big'>{len(values)} guesses{middle}</p>"
+        t("The class"),
+        f"<h1>{escape(one.text)}</h1><p class='big'>{escape(_count(values, one.unit))}</p>"
         f"<table>{rows}</table>{answer}",
         "" if is_open else f'<meta http-equiv="refresh" content="{RENEWED}">',
     )
 
 
+def _count(values: list[float], unit: str) -> str:
+    if not values:
+        return t("no guesses yet")
+    middle = show(median(values), t(unit))
+    return t("{n} guesses, in the middle {middle}", n=len(values), middle=middle)
+
+
 def _page(title: str, body: str, head: str = "") -> str:
     return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8">
+<html lang="{language()}"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="referrer" content="same-origin">{head}
 <title>{title}</title><style>{STYLE}</style></head><body><main>{body}</main></body></html>

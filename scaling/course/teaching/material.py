@@ -9,18 +9,20 @@ notebook, computed when this is called.
 
 import re
 from dataclasses import dataclass
-from importlib import import_module
 
 import marimo as mo
 
+from scaling.course.language import t
 from scaling.course.lessons.index import Lesson
 from scaling.course.lessons.parts import OPENS, Page, Problem
 from scaling.course.teaching.blocks import Block, blocks
 from scaling.meshes.errors import InputError
+from scaling.questions.answer import GUIDE
 
-CHAPTER = re.compile(r"(\d+) minutes; needs .*? chapter (\S+?)\.")
-
-GUESSED = re.compile(r"<tr>\s*<td[^>]*><strong>guess</strong>.*?</tr>", re.DOTALL)  # of a ladder
+CHAPTER = re.compile(re.escape(GUIDE) + r"([\w-]+)")
+TAKEAWAY = "**Take away.**"
+PUZZLE = "A puzzle, judged by the compiler: {puzzle}."
+GUESSED = r"<tr>\s*<td[^>]*><strong>{guess}</strong>.*?</tr>"  # of a ladder
 
 
 @dataclass(frozen=True)
@@ -38,31 +40,37 @@ class Material:
     def name(self) -> str:
         """`Lesson 1` or `Lab 1`."""
         kind, _, _ = self.lesson.file.stem.partition("_")
-        return f"{kind.capitalize()} {self.lesson.number}"
+        number = self.lesson.number
+        return t("Lab {number}" if kind == "lab" else "Lesson {number}", number=number)
 
     @property
     def takeaway(self) -> str:
         """What to remember."""
-        found = (b.text for b in self.after if b.tag == "box" and b.text.startswith("Take away."))
-        return next(found, "").removeprefix("Take away.").partition("A puzzle,")[0].strip()
+        head, puzzle = takeaway_head(), t(PUZZLE).partition("{")[0]
+        found = (b.text for b in self.after if b.tag == "box" and b.text.startswith(head))
+        return next(found, "").removeprefix(head).partition(puzzle)[0].strip()
+
+
+def takeaway_head() -> str:
+    """Return the words that the box of a takeaway begins with."""
+    return t(TAKEAWAY).strip("*")
 
 
 def material(lesson: Lesson) -> Material:
     """Return the material of a lesson; it runs for some seconds."""
-    module = import_module(f"scaling.course.lessons.notebooks.{lesson.file.stem}")
-    outputs, definitions = module.app.run()
+    outputs, definitions = lesson.run()
     texts = [str(getattr(output, "text", "")) for output in outputs if output is not None]
-    (place,) = [i for i, text in enumerate(texts) if OPENS in text]
+    (place,) = [i for i, text in enumerate(texts) if t(OPENS) in text]
     before = [block for text in texts[: place + 1] for block in blocks(text)]
     page: Page = definitions["page"]
     if page.asked is None:
         raise InputError(f"{lesson.file.name} does not say what its guess should be")
     after = [block for text in texts[place + 1 :] for block in blocks(text)]
-    head = CHAPTER.search(" ".join(block.text for block in before))
+    head = CHAPTER.search(" ".join(block.html for block in before))
     assert head, f"{lesson.file.name} has no heading"
     return Material(
         lesson,
-        head[2],
+        head[1],
         page.asked,
         tuple(getattr(definitions.get("problems"), "problems", ())),
         tuple(before),
@@ -73,9 +81,11 @@ def material(lesson: Lesson) -> Material:
 def _without_guess(block: Block, page: Page) -> Block:
     """Return a block without what is said of the guess or of a choice, which nobody has made."""
     if block.tag == "box":
-        return Block("box", block.html.replace("<p>No: ", "<p>"), block.text.removeprefix("No: "))
+        no = f"{t('No')}: "
+        return Block("box", block.html.replace(f"<p>{no}", "<p>"), block.text.removeprefix(no))
     if block.tag == "table":
-        return Block("table", GUESSED.sub("", block.html), block.text)
+        row = re.compile(GUESSED.format(guess=re.escape(t("guess"))), re.DOTALL)
+        return Block("table", row.sub("", block.html), block.text)
     (said,) = blocks(mo.md(page.guessed).text)
     start = said.html.removesuffix("</p>")
     if not block.html.startswith(start):

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import scaling
+from scaling.course.language import t
 from scaling.course.lessons.index import Lesson
 from scaling.course.lessons.parts import Problem
 from scaling.course.puzzles.puzzle import puzzles
@@ -22,6 +23,10 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.reading import writing
 from scaling.questions.page import show
 
+WRITTEN = (
+    "Written by scaling {version} from the lesson itself. Students get `slides.html` and "
+    "`{command}`; this page has the answers."
+)
 AT_HOME = 3  # quizzes of the lesson's chapter
 
 
@@ -48,12 +53,12 @@ def write(lessons: Sequence[Lesson], folder: Path) -> list[Path]:
 
 def teacher_page(found: Material) -> str:
     """Return plan, mistakes and solutions of a lesson, as Markdown."""
+    command = "scaling learn " + found.lesson.file.stem.replace("_0", " ").replace("_", " ")
     return "\n".join(
         [
-            f"# {found.name}. {found.lesson.title}: for the teacher",
+            t("# {name}. {title}: for the teacher", name=found.name, title=t(found.lesson.title)),
             "",
-            f"Written by scaling {scaling.__version__} from the lesson itself. Students get "
-            f"`slides.html` and `scaling learn {found.name.lower()}`; this page has the answers.",
+            t(WRITTEN).format(version=scaling.__version__, command=command),
             "",
             *_plan(found),
             "",
@@ -68,26 +73,28 @@ def teacher_page(found: Material) -> str:
 
 def _plan(found: Material) -> Iterator[str]:
     own, start = plan(found.lesson), 0
-    yield "## 45 minutes\n\n| minutes | | what |\n|---|---|---|"
+    yield t("## 45 minutes\n\n| minutes | | what |\n|---|---|---|")
     for step in own.steps:
         end = start + step.minutes
-        yield f"| {start} to {end} | **{step.title}** | {step.what} |"
+        yield f"| {start} - {end} | **{t(step.title)}** | {t(step.what)} |"
         start = end
-    yield f"\nOn the board: {own.board}\n\nTo ask behind the answer:\n"
-    yield from (f"- {question}" for question in own.ask)
-    yield f"\nTo remember: {found.takeaway}"
+    yield t("\nOn the board: {board}\n\nTo ask behind the answer:\n").format(board=t(own.board))
+    yield from (f"- {t(question)}" for question in own.ask)
+    yield t("\nTo remember: {takeaway}").format(takeaway=found.takeaway)
 
 
 def _mistakes(found: Material) -> Iterator[str]:
-    yield "## What students get wrong\n\nWho says such a number has probably done that.\n"
+    yield t("## What students get wrong\n\nWho says such a number has probably done that.\n")
     for one in (found.asked, *found.problems):
         answer, unit = one.answer
         if answer is None or not one.mistakes:
             continue
-        yield f"**{one.where}:** {one.text}\n\n| says | probably | how to see it |\n|---|---|---|"
+        yield f"**{t(one.where)}:** {one.text}\n"
+        yield t("| says | probably | how to see it |\n|---|---|---|")
         known = [mistake(name) for name in one.mistakes]
         for factor in dict.fromkeys(each.factor for each in known):
-            said = " or ".join(show(number, unit) for number in (answer * factor, answer / factor))
+            numbers = (show(number, t(unit)) for number in (answer * factor, answer / factor))
+            said = t(" or ").join(numbers)
             same = [each for each in known if each.factor == factor]
             done = "<br>".join(each.sentence for each in same)
             yield f"| {said} | {done} | {'<br>'.join(each.check for each in same)} |"
@@ -95,7 +102,7 @@ def _mistakes(found: Material) -> Iterator[str]:
 
 
 def _solutions(found: Material) -> Iterator[str]:
-    yield "## Solutions\n"
+    yield t("## Solutions\n")
     yield from (f"{i}. {line}" for i, line in enumerate(map(_solution, _all(found)), 1))
 
 
@@ -106,21 +113,22 @@ def _all(found: Material) -> tuple[Problem, ...]:
 def _solution(one: Problem) -> str:
     answer, unit = one.answer
     if answer is None:
-        return f"*{one.where}:* {one.text}. **Whatever was measured is right.**"
+        return f"*{t(one.where)}:* {one.text} **{t('Whatever was measured is right.')}**"
     why = f" {one.why}" if isinstance(one.why, str) else ""
-    right = f", right within {one.tolerance:.0%}"
-    return f"*{one.where}:* {one.text} **{show(answer, unit)}**{right}.{why}"
+    right = t(", right within {share:.0%}", share=one.tolerance)
+    return f"*{t(one.where)}:* {one.text} **{show(answer, t(unit))}**{right}.{why}"
 
 
 def _at_home(found: Material) -> Iterator[str]:
-    yield "## At home\n\n| command | asks | answer |\n|---|---|---|"
+    yield t("## At home\n\n| command | asks | answer |\n|---|---|---|")
     asked = [quiz for quiz in quizzes() if quiz.chapter == found.chapter][:AT_HOME]
     for quiz in asked:
-        answers = "; ".join(f"{a.name} {show(compute(a), a.unit)}" for a in quiz.answers)
-        question = " ".join(quiz.question.split()).replace("|", "/")
+        answers = "; ".join(f"{t(a.name)} {show(compute(a), t(a.unit))}" for a in quiz.answers)
+        question = " ".join(t(quiz.question).split()).replace("|", "/")
         yield f"| `scaling learn quiz {quiz.id}` | {question} | {answers} |"
     for puzzle in puzzles():
         if f"lesson_{puzzle.lesson:02}" == found.lesson.file.stem:
             best = ", ".join(f"{key}={value}" for key, value in puzzle.best.items())
             command = f"scaling learn puzzle {puzzle.number}"
-            yield f"| `{command}` | {puzzle.title} | best known: {best} |"
+            known = t("best known: {best}", best=best)
+            yield f"| `{command}` | {t(puzzle.title)} | {known} |"

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from html import escape
 from importlib import resources
 
+from scaling.course.language import language, t
 from scaling.course.teaching.blocks import Block
-from scaling.course.teaching.material import Material
+from scaling.course.teaching.material import Material, takeaway_head
 from scaling.questions.page import show
 
 FULL = 12.0  # lines of text that a slide holds
@@ -33,44 +34,53 @@ def deck(material: Material) -> str:
     """Return the slides of a lesson as an HTML file."""
     every = slides(material)
     sections = (
-        f'<section aria-label="{number} of {len(every)}"><h1>{escape(slide.title)}</h1>'
+        f'<section aria-label="{number} / {len(every)}"><h1>{escape(slide.title)}</h1>'
         f"<div>{''.join(slide.html)}</div></section>"
         for number, slide in enumerate(every, 1)
     )
-    title = f"{material.name}. {material.lesson.title}"
+    title = _title(material)
     shell = SHELL.read_text(encoding="utf-8")
-    return shell.replace("{{title}}", escape(title)).replace("{{slides}}", "\n".join(sections))
+    words = {"language": language(), "title": title}
+    words |= {"all": t("Slides"), "back": t("Back"), "on": t("On")}
+    for name, text in words.items():
+        shell = shell.replace(f"{{{{{name}}}}}", escape(text))
+    return shell.replace("{{slides}}", "\n".join(sections))
+
+
+def _title(material: Material) -> str:
+    return f"{material.name}. {t(material.lesson.title)}"
 
 
 def slides(material: Material) -> list[Slide]:
     """Return the pages in their order."""
-    title = f"{material.name}. {material.lesson.title}"
+    title = _title(material)
     asked, (answer, unit) = material.asked, material.asked.answer
     assert answer is not None
     lead = [block for block in material.before if block.tag != "h1"]
     problems = "".join(
-        f"<li><strong>{escape(one.where)}:</strong> {_code(one.text)} "
-        f"({escape(one.answer[1] or 'a ratio')})</li>"
+        f"<li><strong>{escape(t(one.where))}:</strong> {_code(one.text)} "
+        f"({escape(t(one.answer[1] or 'a ratio'))})</li>"
         for one in material.problems
     )
     body = [block for block in material.after if _is_shown(block)]
-    every = list(_sections(material.lesson.title, body))
+    one_number = t("One number, in {unit}.", unit=t(unit))
+    every = list(_sections(t(material.lesson.title), body))
     derived = max((i for i, slide in enumerate(every, 1) if _derives(slide.html[-1])), default=0)
     return [
         *_pages(title, lead),
-        Slide("Your guess", (_big(f"{_code(asked.text)}"), f"<p>One number, in {unit}.</p>")),
+        Slide(t("Your guess"), (_big(_code(asked.text)), f"<p>{escape(one_number)}</p>")),
         *every[:derived],
-        Slide("It is", (_big(escape(show(answer, unit))),)),
+        Slide(t("It is"), (_big(escape(show(answer, t(unit)))),)),
         *every[derived:],
-        *([Slide("Problems", (f"<ol>{problems}</ol>",))] if problems else []),
-        Slide("Take away", (_big(escape(material.takeaway)),)),
+        *([Slide(t("Problems"), (f"<ol>{problems}</ol>",))] if problems else []),
+        Slide(takeaway_head().rstrip("."), (_big(escape(material.takeaway)),)),
     ]
 
 
 def _is_shown(block: Block) -> bool:
     """Whether a slide shows it: no pages of commands, and what has a slide of its own but once."""
     is_empty = not block.text.strip() and block.tag != "figure"
-    return block.tag != "pre" and not is_empty and not block.text.startswith("Take away.")
+    return block.tag != "pre" and not is_empty and not block.text.startswith(takeaway_head())
 
 
 def _sections(title: str, blocks: Sequence[Block]) -> Iterator[Slide]:

@@ -13,7 +13,7 @@ from pkgutil import resolve_name
 from textwrap import shorten
 from typing import Any
 
-from scaling.course.language import speaking, t
+from scaling.course.language import errors_said, speaking, t
 from scaling.course.quizzes.answered import LONGEST
 from scaling.course.quizzes.common_mistakes import FAR, NEAR, possible_mistakes
 from scaling.course.quizzes.quiz import QuizAnswer, compute, find, formulas, quizzes
@@ -30,7 +30,9 @@ def all_quizzes(given: Mapping[str, Any]) -> list[dict[str, Any]]:
         {
             **{"id": quiz.id, "chapter": quiz.chapter, "section": quiz.section},
             "question": t(quiz.question),
-            "numbers": [{"name": t(answer.name), "unit": answer.unit} for answer in quiz.answers],
+            "numbers": [
+                {"name": t(answer.name), "unit": t(answer.unit)} for answer in quiz.answers
+            ],
         }
         for quiz in quizzes()
     ]
@@ -63,8 +65,8 @@ def _number(answer: QuizAnswer) -> dict[str, Any]:
     ours, book = compute(answer), answer.book
     return {
         **{"name": t(answer.name), "answer": ours, "tolerance": answer.tolerance},
-        **{"shown": show(ours, answer.unit), "reason": answer.reason and t(answer.reason)},
-        "book_shown": None if book is None else show(book, answer.unit),
+        **{"shown": show(ours, t(answer.unit)), "reason": answer.reason and t(answer.reason)},
+        "book_shown": None if book is None else show(book, t(answer.unit)),
         "commands": [f"scaling {command}" for command in answer.commands],
         "formulas": formulas(answer),
         "mistakes": [asdict(one) for one in possible_mistakes(answer.mistakes)],
@@ -88,7 +90,7 @@ def ask(request: str) -> str:
     """Return the answer to a question, or the error that bad input has, as JSON."""
     try:
         what, given, spoken = _question(request)
-        with speaking(spoken):
+        with speaking(spoken), errors_said():
             return json.dumps({"answer": resolve_name(ANSWERS[what])(given)}, allow_nan=False)
     except InputError as error:
         return json.dumps({"error": str(error)})

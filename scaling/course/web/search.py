@@ -36,8 +36,8 @@ def _entries() -> Iterator[dict[str, str]]:
     for topic in topics():
         places = [f"quizzes.html#{id}" for id in topic.quizzes]
         places[:0] = [f"lessons.html#lesson_{number:02}" for number in topic.lessons]
-        words = " ".join((*topic.words, *topic.commands, *topic.others))
-        yield entry("topic", topic.title, [*places, topic.guide][0], words)
+        words = " ".join((topic.title, *topic.words, *topic.commands, *topic.others))
+        yield entry("topic", t(topic.title), [*places, topic.guide][0], words)
     for word, meaning in ROW.findall(glossary_text()):
         if word.strip("-: "):
             yield entry("word", word, "glossary.html", meaning)

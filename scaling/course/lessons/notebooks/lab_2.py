@@ -134,7 +134,7 @@ def shown_picture(curve_of, page, placed, software, solved, tokens):
     ]
     marks = [("both", solved[0], 1e3 * solved[1])] if solved else []
     said = "; ".join(
-        f"{name} {show(rest, 's') if rest > 0 else 'impossible'}" for name, rest in here.items()
+        f"{name} {show(rest, 's') if rest > 0 else 'not possible'}" for name, rest in here.items()
     )
     where = "they do not cross"
     if solved:

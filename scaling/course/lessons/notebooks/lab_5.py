@@ -17,6 +17,7 @@ with app.setup:
 
     import marimo as mo
 
+    from scaling.course.language import said
     from scaling.course.lessons import lab5_sweeps, parts
     from scaling.course.sweeps.game import TRIES, SweepGame, find_problem, sweep
     from scaling.meshes.units import percent
@@ -204,7 +205,7 @@ def reply(kinds, page, ratios, sick, suffers):
     tails = {network: lab5_sweeps.long_share(network) for network in ratios}
     found = lab5_sweeps.tail()
     points = [
-        ScatterPoint(f"{one.network} network", row.seconds, row.on_sound)
+        ScatterPoint(f"{said(one.network)} network", row.seconds, row.on_sound)
         for one in sweep().problems
         for row in one.rows
         if row.seconds is not None

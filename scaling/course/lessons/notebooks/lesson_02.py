@@ -17,6 +17,7 @@ with app.setup:
 
     import scaling as sc
     from scaling.course.ladder.measured import measured_kernel
+    from scaling.course.language import said
     from scaling.course.lessons import parts
     from scaling.pictures.arrays import array_on_mesh
     from scaling.questions.page import show
@@ -187,7 +188,7 @@ along `Y` hold the same: `copies: {silent["copies"].answer:.0f}`. For weights th
 
 **A size that its axes do not divide.** Parts of different sizes do not exist in this notation:
 
-> {uneven}
+> {said(uneven)}
 """,
     )
     return arrivals, moved, silent, uneven

@@ -15,6 +15,7 @@ with app.setup:
 
     import scaling as sc
     from scaling.course.ladder.measured import measured_sweep
+    from scaling.course.language import said
     from scaling.course.lessons import lesson3_lines, parts
     from scaling.pictures.curves import sweep as sweep_drawing
     from scaling.pictures.ring import KINDS, frames
@@ -256,8 +257,8 @@ def take_away(page):
             "--ideal`, and the bytes)",
             (1e3 * far.time, "ms"),
             mistakes=("node for chip 8", "ring 4", "bits", "GiB", "both directions", "thousand"),
-            why=f"Here the network binds: {far.bottleneck}. NVLink is twice as fast as an H100's, "
-            "the NICs are the same.",
+            why=f"Here the network binds: {said(far.bottleneck)}. NVLink is twice as fast as an "
+            "H100's, the NICs are the same.",
         ),
         parts.on_trainer(
             "after `scaling calibrate --quick`, on fake devices of your CPU: `scaling collective "

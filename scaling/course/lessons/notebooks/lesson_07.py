@@ -12,6 +12,7 @@ app = marimo.App(width="compact", app_title="7. FSDP and tensor: the best split"
 
 with app.setup:
     import scaling as sc
+    from scaling.course.language import said
     from scaling.course.lessons import parts
     from scaling.meshes.units import format_time
     from scaling.questions.answer import Input, by_formula
@@ -113,7 +114,7 @@ def _(cluster, group, network, nvlink, page):
     page.show(
         page.steps(steps),
         f"**{fastest}** is fastest: {format_time(best.step_time)}, MFU {best.mfu:.0%}. "
-        f"{best.bottleneck}.",
+        f"{said(best.bottleneck)}.",
     )
 
 

@@ -180,7 +180,7 @@ def shown_table(after, before, page, settings):
     compared = sc.compare(step_before, step_after)
     terms = [
         {
-            "term": name.replace("_", " "),
+            "term": {"exposed_communication": "waiting"}.get(name, name),
             "before (s)": float(line.first),
             "after (s)": float(line.second),
             "difference (s)": float(line.difference),

@@ -14,6 +14,7 @@ with app.setup:
     import marimo as mo
 
     import scaling as sc
+    from scaling.course.language import said
     from scaling.course.lessons import parts
     from scaling.meshes.units import format_rate, format_time
     from scaling.questions.answer import Input, by_formula
@@ -129,10 +130,10 @@ def what_it_takes(batch, best, cluster, count, found, model, nodes, page, predic
         f"run, a bound on time leaves out the others. The best, **{best.run.mesh}** with remat "
         f"{best.run.remat}, takes "
         f"{format_time(best.prediction.step_time)} a step at an MFU of {best.prediction.mfu:.0%} "
-        f"in {format_rate(best.prediction.memory.peak, 'B')}. {best.why}.",
-        f"## What it takes\n\nAll steps take **{show(float(budget), 's')}**. The MFU above counts "
-        f"attention too; by 6 P a token alone it is u = {share:.0%}. Prices are those of a list "
-        "on one day; they change.",
+        f"in {format_rate(best.prediction.memory.peak, 'B')}. {said(best.why)}.",
+        f"## What it takes\n\nAll steps take **{said(show(float(budget), 's'))}**. The MFU above "
+        f"counts attention too; by 6 P a token alone it is u = {share:.0%}. Prices are those of a "
+        "list on one day; they change.",
         page.table(rows_of_run),
         mo.accordion({"all that `scaling budget` prints": mo.md(f"```\n{budget}\n```")}),
         "## The ladder of the best step",
