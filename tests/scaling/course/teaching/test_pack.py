@@ -94,7 +94,7 @@ def test_the_page_has_the_number_that_each_mistake_gives(packed):
         for known in map(mistake, one.mistakes):
             assert show(answer * known.factor, unit) in page and known.sentence in page
     assert found.takeaway and f"To remember: {found.takeaway}" in page
-    assert f"{MINUTES - 10} to {MINUTES}" in page and "scaling learn quiz " in page
+    assert f"{MINUTES - 10} - {MINUTES}" in page and "scaling learn quiz " in page
 
 
 def test_slides_have_the_question_before_the_answer_and_no_solutions(packed):
