@@ -46,7 +46,7 @@ NAMES = {
     r"|Megatron(?:-LM|-DeepSpeed)?|DeepSpeed|DeepSeek\S*|dgx\S*|gb200\S*|tpu\S*"
     r"|[Ll]+ama\S*|LLaMA\S*|gpt\S*|mixtral\S*|deepseek\S*|host|demo|tiny\S*|Python|RTX|PRO|SXM|Pod|lite|Trillium|Google"
     r"|Cloud|(?:jaxlib|flax|optax|jax-cuda12-pjrt)",
-    "acronyms of the field": r"MFU|HFU|MLPs?|FSDP|ZeRO(?:-\d)?|KV|MXU|VPU|VMEM|bf16|fp\d+|int\d|f32"
+    "acronyms of the field": r"MFU|HFU|MLPs?|FSDP|ZeRO(?:-\d)?|KV|MXU|VPU|VMEM|bf16|fp\d+|int\d+|f32"
     r"|MoE|SHARP|NVLS|SMs?|LoRA|HLO|AdamW?|RoPE|GQA|QKV?|rematerialization",
     "kernels and layers, as a program names them": r"forward|backward|(?:layers|head|embed)"
     r"(?:/\w+)*",
@@ -183,7 +183,7 @@ ERRORS = [
     (["sweep", "7B"], "스윕은 없습니다"),
     (["teach", "1"], "번호가 없으면"),
     (["class", "1"], "포트를"),
-    (["grade", "/no/such"], "폴더가 아닙니다"),
+    (["grade", "no-such-folder"], "폴더가 아닙니다"),
     (["ladder"], "하나까지입니다"),
     (["check", "1"], "run.json이 빠졌습니다"),
 ]
