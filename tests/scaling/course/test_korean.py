@@ -46,8 +46,8 @@ NAMES = {
     r"|Megatron(?:-LM|-DeepSpeed)?|DeepSpeed|DeepSeek\S*|dgx\S*|gb200\S*|tpu\S*"
     r"|[Ll]+ama\S*|LLaMA\S*|gpt\S*|mixtral\S*|deepseek\S*|host|demo|tiny\S*|Python|RTX|PRO|SXM|Pod|lite|Trillium|Google"
     r"|Cloud|(?:jaxlib|flax|optax|jax-cuda12-pjrt)",
-    "acronyms of the field": r"MFU|HFU|MLPs?|FSDP|ZeRO(?:-\d)?|KV|MXU|VPU|VMEM|bf16|fp\d+|int\d+|f32"
-    r"|MoE|SHARP|NVLS|SMs?|LoRA|HLO|AdamW?|RoPE|GQA|QKV?|rematerialization",
+    "acronyms of the field": r"MFU|HFU|MLPs?|FSDP|ZeRO(?:-\d)?|KV|MXU|VPU|VMEM|bf16|fp\d+|int\d+"
+    r"|f32|MoE|SHARP|NVLS|SMs?|LoRA|HLO|AdamW?|RoPE|GQA|QKV?|rematerialization",
     "kernels and layers, as a program names them": r"forward|backward|(?:layers|head|embed)"
     r"(?:/\w+)*",
     "sources, as they are cited": r"arXiv|VIA-Research/vTrain|bigscience-workshop/bigscience|issue"
@@ -121,7 +121,8 @@ def strings(found) -> list[str]:
     if isinstance(found, str):
         return [found]
     if isinstance(found, dict):
-        found = [value for key, value in found.items() if key not in NAMED]
+        named = (*NAMED, *(("name", "side") if "sentence" in found else ()))  # of a mistake
+        found = [value for key, value in found.items() if key not in named]
     return [text for item in found for text in strings(item)] if isinstance(found, list) else []
 
 
