@@ -78,8 +78,17 @@ class RecordedStep:
 @cache
 def recorded_steps(stages: bool = False) -> tuple[RecordedStep, ...]:
     """Return the recorded steps of meshes without stages, or with them, of 4 microbatches each."""
+    return tuple(RecordedStep(**case) for case in _recording(stages)["cases"])
+
+
+def recorded_on(stages: bool = False) -> str:
+    """Return the date of these steps."""
+    return str(_recording(stages)["date"])
+
+
+def _recording(stages: bool) -> Any:
     file = DATA / ("testbed_pipelines.json" if stages else "testbed_steps.json")
-    return tuple(RecordedStep(**case) for case in json.loads(file.read_text("utf-8"))["cases"])
+    return json.loads(file.read_text("utf-8"))
 
 
 def line_over_rates(seconds: list[float], rates: list[float]) -> tuple[float, float]:

@@ -257,9 +257,10 @@ def where_the_model_is_wrong(meshes, of_mesh, page, problems):
     worst = max(abs(one.predicted / one.median - 1) for some in of_mesh.values() for one in some)
     page.ending(
         problems,
-        f"The worst prediction is off by {worst:.0%}. All hosts share two cores; while meshes with "
-        "stages ran, other processes used half of them, so that their steps at the fast cable are "
-        "long and scatter. That makes the survivor look worse than it is, not better.",
+        f"The worst prediction is off by {worst:.0%}. The steps were recorded on "
+        f"{lab3_testbed.recorded_on()}. All hosts share two cores; while meshes with stages ran, "
+        "other processes used half of them, so that their steps at the fast cable are long and "
+        "scatter. That makes the survivor look worse than it is, not better.",
         errors,
     )
 

@@ -71,7 +71,8 @@ def after_the_guess(chip, field, width):
         _read = 3 * 4 * 2**30 / _adding.seconds  # bytes/s: two arrays in, one out, fp32
         # m where 2 m w w / rate is as long as 2 (w w + 2 m w) / read
         _crossing = width / (width * _read / _rate - 2)
-        _words = f"a measured product over a measured sum of arrays ({_product.machine})"
+        _where = f"{_product.machine}, {_product.date}"
+        _words = f"a measured product over a measured sum of arrays ({_where})"
         measured = (_crossing, _words)
     batch = parts.powers("batch m", 0, 13, value=2**4)
     page.show(

@@ -298,7 +298,7 @@ def where_the_model_is_wrong(memories, page, problems):
         flops = sc.learn.count(name, seq_len=seconds_of)["training FLOPs of a token"].answer
         floor = flops * tokens / 128 / peak
         return {
-            "step": f"{name}, {found.machine}",
+            "step": f"{name}, {found.machine}, {found.date}",
             "at the peak (s)": floor,
             "measured (s)": found.seconds,
             "MFU": f"{floor / found.seconds:.0%}",

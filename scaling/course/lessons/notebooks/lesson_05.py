@@ -92,7 +92,7 @@ def after_the_guess(D, F, X, cluster, field, layer, nodes):
     gathered = measured_collective("all-gather", layer, cluster, X)
     as_measured = gathered and gathered.seconds * rate / layer
     tokens = parts.powers("B", 8, 14, value=2**10)
-    both = "a measured all-gather (JAX, dispatch included) over a measured product, apart"
+    both = f"a measured all-gather (JAX, dispatch included) over a measured product, {product.date}"
     page.show(
         page.guessed,
         page.derivation(
@@ -294,6 +294,7 @@ def where_the_model_is_wrong(page, problems, rate):
             "tokens that hide it": round(seen * rate / size),
         }
 
+    measured_on = measured_collective("all-gather", 2**30, "dgx-h100", 8).date
     gathers = [hiding(2**power) for power in (22, 24, 27, 28, 30)]
     large = {"batch.global_batch": 256, "batch.microbatches": 1, "remat": "full"}
     published = sc.learn.step_ladder(
@@ -305,9 +306,9 @@ def where_the_model_is_wrong(page, problems, rate):
     page.ending(
         problems,
         "The rule knows no latency. The gathers below were measured in JAX on a node of H100, "
-        f"dispatch included (the guide's figures): {small} take nearly as long as {more}, so "
-        "that a small layer needs many more tokens than the rule says. Our fitted times leave "
-        "out the dispatch, which a compiled step pays once and not for each gather.",
+        f"dispatch included (the guide's figures, {measured_on}): {small} take nearly as long as "
+        f"{more}, so that a small layer needs many more tokens than the rule says. Our fitted "
+        "times leave out the dispatch, which a compiled step pays once and not for each gather.",
         gathers,
         f"A step whose gathers are hidden is not yet at the peak. The step below has {of_device:,} "
         f"tokens a device where the rule asks for {needed:,.0f}, and takes longer than the "

@@ -16,7 +16,12 @@ with app.setup:
     import scaling as sc
     from scaling.course.ladder.measured import measured_series
     from scaling.course.lessons import parts
-    from scaling.course.lessons.lab3_testbed import TERMS, line_over_rates, recorded_steps
+    from scaling.course.lessons.lab3_testbed import (
+        TERMS,
+        line_over_rates,
+        recorded_on,
+        recorded_steps,
+    )
     from scaling.meshes.units import format_rate, format_time
     from scaling.pictures.bars import stacked_bars
     from scaling.questions.answer import Input, by_formula
@@ -64,6 +69,7 @@ def after_the_guess(cases, field, steps):
     page = parts.opened(field, grew, mistakes, tolerance=0.05)
     times = zip(("T", "T_half"), ("1Gbit", "500Mbit"), strict=True)
     measured = tuple(Input(name, two[rate].median, "s", f"{rate}/s") for name, rate in times)
+    date = recorded_on()
     apart = by_formula("a", "s", "2*T - T_half", measured)
     named = {f"{mesh} over {hosts} hosts": (hosts, mesh) for hosts, mesh in cases}
     case = parts.dropdown(named, "mesh")
@@ -88,7 +94,7 @@ def after_the_guess(cases, field, steps):
             bound=(2.0, "no more than this: all of the step would be on the cable"),
             textbook=(doubled, "what waits at 1 Gbit/s takes twice as long, all else as long"),
             compiled=(foretold, "two predictions, by the CPU's compiled program"),
-            measured=(grew, "median of its steps (2026-11-23, 2 shared cores; not fitted on)"),
+            measured=(grew, f"median of its steps ({date}, 2 shared cores; not fitted on)"),
         ),
         "## Predicted terms, and what was measured",
         case,
