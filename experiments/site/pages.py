@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from experiments.site.runtime import CDN, hosts_of
+from scaling.course.language import t
 from scaling.course.lessons.index import Lesson
 from scaling.course.web.pages import FILES, Place, kind_of, written
 from scaling.course.web.server import PAGES
@@ -64,10 +65,12 @@ def write_pages(out: Path, wheel: Path, runtime: Path | None = None) -> None:
 
 
 def links(lesson: Lesson, place: Place) -> str:
-    """Return the forms that a lesson has in the site, as links."""
-    name, label = lesson.file.stem, f"{kind_of(lesson)} {lesson.number}"
-    up = {end: "" if form == "read" else place.up for end, form in FORMS.items()}
-    return " ".join(
-        f'<a href="{up[end]}lessons/{name}{end}" aria-label="{word} {label}">{word}</a>'
-        for end, word in ((end, place.texts[f"lessons.{form}"]) for end, form in FORMS.items())
-    )
+    """Return the forms that a lesson has in the site, as links; but to read it is English."""
+    name, is_lab = lesson.file.stem, kind_of(lesson) == "lab"
+    label = t("Lab {number}" if is_lab else "Lesson {number}", number=lesson.number)
+    found = []
+    for end, form in FORMS.items():
+        up, word = "" if form == "read" else place.up, place.texts[f"lessons.{form}"]
+        word += " (English)" * bool(up)
+        found.append(f'<a href="{up}lessons/{name}{end}" aria-label="{word} {label}">{word}</a>')
+    return " ".join(found)
