@@ -65,10 +65,6 @@ def read_program_dict(data: Mapping[str, Any], where: str = "program") -> Progra
         )
     try:
         check_keys(data, ("format", *SIMPLE, *OPTIONAL, "buffers", "schedule"), "its document")
-        ids = convert(tuple[int, ...], data.get("device_ids", []), "device_ids")
-        count = math.prod(data["mesh"].values())
-        if ids and not (len(ids) == len(set(ids)) == count and min(ids) >= 0):
-            raise InputError(f"device_ids must be {count} different devices, one of each partition")
         return Program(
             data["name"],
             data["source"],
@@ -79,7 +75,7 @@ def read_program_dict(data: Mapping[str, Any], where: str = "program") -> Progra
             tuple(data["warnings"]),
             dict(data["versions"]),
             data.get("is_xla", True),
-            ids,
+            _device_ids(data),
             convert(str, data.get("module", ""), "module"),
             convert(Mapping[str, str], data.get("places", {}), "places"),
         )
@@ -87,6 +83,14 @@ def read_program_dict(data: Mapping[str, Any], where: str = "program") -> Progra
         raise InputError(f"{where}: {error}; make it again") from None
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise InputError(f"{where} is not a program: {error!r}; make it again") from None
+
+
+def _device_ids(data: Mapping[str, Any]) -> tuple[int, ...]:
+    ids = convert(tuple[int, ...], data.get("device_ids", []), "device_ids")
+    count = math.prod(data["mesh"].values())
+    if ids and not (len(ids) == len(set(ids)) == count and min(ids) >= 0):
+        raise InputError(f"device_ids must be {count} different devices, one of each partition")
+    return ids
 
 
 def save_program(program: Program, path: Path) -> None:
