@@ -29,7 +29,7 @@ from scaling.course.language import language, said, speaking, t
 from scaling.course.quizzes.answered import guess_of
 from scaling.course.quizzes.common_mistakes import diagnose
 from scaling.course.web.server import TYPES, WAITING, Handler, Refused, ctrl_c_raises
-from scaling.meshes.errors import InputError, is_count
+from scaling.meshes.errors import InputError
 from scaling.questions.page import show
 
 EVERYWHERE = "0.0.0.0"  # all addresses of this machine, by version 4 of the protocol
@@ -160,10 +160,7 @@ class RoomHandler(Handler):
         here = f"http://{self.headers['Host']}"
         if self.headers.get("Origin", here) != here:
             raise Refused(HTTPStatus.FORBIDDEN, "another site's page may not send guesses")
-        length = self.headers.get("Content-Length", "")
-        if not is_count(length) or int(length) > MOST_BODY:
-            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {MOST_BODY} bytes")
-        text = self.rfile.read(int(length)).decode(errors="replace")
+        text = self._body(MOST_BODY)
         try:
             given = parse_qs(text, max_num_fields=2)
             sender, guess = (given.get(name, [""])[0] for name in ("sender", "guess"))

@@ -117,12 +117,16 @@ class Handler(BaseHTTPRequestHandler):
             raise Refused(HTTPStatus.FORBIDDEN, "another site's page may not ask")
         if self.headers.get_content_type() != TYPES[".json"]:
             raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "a question is application/json")
-        length = self.headers.get("Content-Length", "")
-        if not is_count(length) or int(length) > MOST_BODY:
-            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {MOST_BODY:,} bytes")
-        text = self.rfile.read(int(length)).decode(errors="replace")
+        text = self._body(MOST_BODY)
         with self.server.one_at_a_time:
             return TYPES[".json"], ask(text).encode()
+
+    def _body(self, most: int) -> str:
+        """Return what was sent, of at most so many bytes."""
+        length = self.headers.get("Content-Length", "")
+        if not is_count(length) or int(length) > most:
+            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {most:,} bytes")
+        return self.rfile.read(int(length)).decode(errors="replace")
 
 
 class PageServer(ThreadingHTTPServer):
