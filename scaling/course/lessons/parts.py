@@ -35,7 +35,7 @@ from scaling.pictures.svg import svg_text
 from scaling.program.stored import StoredProgram, stored_programs
 from scaling.questions.answer import GUIDE, Answer, Value
 from scaling.questions.mathml import mathml
-from scaling.questions.page import plain, show
+from scaling.questions.page import FORMATS, plain, show
 from scaling.simulate.prediction import Prediction
 
 COUNTED = {2: "Two problems", 3: "Three problems"}
@@ -461,7 +461,7 @@ class Page:
 
 
 def _shown(value: Value, unit: str) -> str:
-    return said(show(value, t(unit)))
+    return said(show(value, unit if unit in FORMATS else t(unit)))
 
 
 def _lines(text: str) -> str:

@@ -107,21 +107,21 @@ def shown_table(choice, of_mesh, page, slow):
     a, b = line_over_rates([one.median for one in seen], [one.rate for one in seen])
     foretold = a + b / here[2].rate if b > 0 else seen[1].median
     rows = [{"cable": f"{one.bandwidth}/s", "a step (s)": one.median} for one in seen]
-    said = page.problem("Before it runs", f"a step of {choice.value} at {slow}/s", "ms")
+    third = page.problem("Before it runs", f"a step of {choice.value} at {slow}/s", "ms")
     page.show(
         page.table(rows),
         f"So a is {format_time(max(a, 0))} and b {format_rate(b, 'B')}."
         if b > 0
         else "The step did not grow at all: b is lost in the noise of the measurement.",
-        said,
+        third,
     )
-    return foretold, here, said
+    return foretold, here, third
 
 
 @app.cell
-def verdict(foretold, here, page, said):
+def verdict(foretold, here, page, third):
     page.verdict(
-        said,
+        third,
         1e3 * here[2].median,
         "ms",
         mistakes=("both directions",),
