@@ -147,13 +147,13 @@ def _field(label: str) -> Any:
 def powers(label: str, least: int, most: int, value: float = 1) -> Any:
     """Return a slider over the powers of two from 2**least to 2**most."""
     steps = [2**power for power in range(least, most + 1)]
-    return mo.ui.slider(steps=steps, value=value, label=label, show_value=True)
+    return mo.ui.slider(steps=steps, value=value, label=t(label), show_value=True)
 
 
 def dropdown(options: Any, label: str, value: Any = None) -> Any:
     """Return a menu that stands on an option, by default the first."""
     options = options if isinstance(options, Mapping) else list(options)
-    return mo.ui.dropdown(options, value=value or next(iter(options)), label=label)
+    return mo.ui.dropdown(options, value=value or next(iter(options)), label=t(label))
 
 
 def links(cluster: str) -> dict[str, float]:

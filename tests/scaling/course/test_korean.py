@@ -10,7 +10,7 @@ import pytest
 from scaling.cli.main import main
 from scaling.course.explorer.answer import answer
 from scaling.course.explorer.programs import programs
-from scaling.course.language import speaking
+from scaling.course.language import catalogue, speaking
 from scaling.course.lessons.index import Lesson, labs, lessons
 from scaling.course.puzzles.puzzle import puzzles
 from scaling.course.quizzes.quiz import quizzes
@@ -20,6 +20,7 @@ from scaling.course.teaching.pack import teacher_page
 from scaling.course.teaching.slides import deck
 from scaling.course.web.ask import ask
 from scaling.course.web.pages import WRITTEN, written
+from scaling.questions.page import FORMATS
 
 NOTEBOOKS = [*lessons(), *labs()]
 HANGUL = re.compile("[가-힣]")
@@ -247,6 +248,10 @@ def test_the_explorer_is_korean():
                 assert left(picture["svg"]) + english(picture["words"]) == [], picture["name"]
             texts = [found["title"], *strings(found["step"]), *strings(found["memory"])]
             assert [phrase for text in texts for phrase in english(unescape(text))] == []
+
+
+def test_a_unit_that_says_how_a_number_is_written_stays():
+    assert set(FORMATS) & set(catalogue("ko")) == set()
 
 
 def test_every_puzzle_has_a_korean_title_story_and_hint():

@@ -16,7 +16,7 @@ with app.setup:
     import marimo as mo
 
     import scaling as sc
-    from scaling.course.language import said
+    from scaling.course import language
     from scaling.course.lessons import lab3_testbed, parts
     from scaling.course.lessons.lab3_testbed import line_over_rates, recorded_steps
     from scaling.meshes.errors import InputError
@@ -191,7 +191,7 @@ def run_it_here(HOSTS, half, page, slow):
     can = f"Not on this machine: {reason}." if reason else "This machine can."
     page.show(
         f"## Run it here\n\n{can} By hand it is (run.json is the accordion's second page):",
-        mo.accordion({said("commands"): commands, "run.json": run_file}),
+        mo.accordion({language.said("commands"): commands, "run.json": run_file}),
         [where, which, ahead, button],
     )
     return ahead, button, where, which
