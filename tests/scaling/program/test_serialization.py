@@ -163,7 +163,7 @@ def test_another_format_is_refused_with_its_number(found: object) -> None:
         (b'{"format": 1', "is not JSON"),
         (b"\xff\xfe\x00", "is not a text file"),
         (b"[]", "is no program of this version .format 'list'"),
-        (b'{"format": 3}', "is not a program: KeyError.'mesh'"),
+        (b'{"format": 3}', "is not a program: KeyError.'name'"),
     ],
 )
 def test_what_is_no_program_is_refused(tmp_path: Path, text: bytes, message: str) -> None:
