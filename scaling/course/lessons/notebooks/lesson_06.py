@@ -17,6 +17,7 @@ with app.setup:
 
     import scaling as sc
     from scaling.course.ladder.measured import measured_series
+    from scaling.course.language import said
     from scaling.course.lessons import parts
     from scaling.pictures.bars import grouped_bars
     from scaling.questions.answer import by_formula
@@ -239,7 +240,8 @@ def take_away(page):
             "tensor axis`",
             (over_two["textbook (devices)"], "chips"),
             mistakes=("gated", "ring 2", "both directions"),
-            why=f"{over_two['link']} binds: NVLink of a B200 is so fast that the NICs come first.",
+            why=f"{said(over_two['link'])} binds: NVLink of a B200 is so fast that the NICs come "
+            "first.",
         ),
         parts.on_trainer(
             "how many reduce-scatters over `tensor` has a step of tiny with four layers? Embedding "
