@@ -131,7 +131,7 @@ def cluster_picture(priced: Priced, row: CollectiveRow | None) -> Figure:
     if row is not None:
         groups = talkers(row, priced)
         loads = {load.level: level_words(load) for load in levels_of(row, priced)}
-        said = "; ".join(f"{level}: {words}" for level, words in loads.items())
+        said = "; ".join(f"{t(level)}: {words}" for level, words in loads.items())
         said = said or t("as measured in a node")
         alike = t(", those with one letter") if len(set(groups.values())) > 1 else ""
         fields = {"kind": row.first.kind, "groups": members_words(row, priced) + alike}
