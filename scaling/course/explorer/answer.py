@@ -129,7 +129,7 @@ def _step(now: PredictionResult, before: PredictionResult | None) -> dict[str, A
     shown = {
         "seconds": seconds,
         "text": format_time(seconds),
-        "range": format_range(now.step_time_low, now.step_time_high),
+        "range": said(format_range(now.step_time_low, now.step_time_high)),
         "grade": t(now.grade),
         "change": "",
     }
@@ -155,11 +155,13 @@ def _figures(now: PredictionResult) -> list[dict[str, str]]:
 def _memory(now: PredictionResult) -> dict[str, Any]:
     memory = now.memory
     capacity = None if memory.capacity is None else float(memory.capacity)
+    short = format_memory(memory.peak)
+    if capacity is not None:
+        short = t("{peak} of {capacity}", peak=short, capacity=format_memory(capacity))
     return {
         "peak": float(memory.peak),
         "capacity": capacity,
         "fits": memory.fits,
-        "text": verdict(memory),
-        "short": format_memory(memory.peak)
-        + ("" if capacity is None else f" of {format_memory(capacity)}"),
+        "text": said(verdict(memory)),
+        "short": short,
     }
