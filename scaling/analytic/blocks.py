@@ -98,7 +98,9 @@ class Blocks:
         paired = self.microbatch(edge=True, paired=step.pairs)
         last = paired if turns else self.microbatch(edge=True)  # has none beside
         others = step.microbatches - step.edges
-        alone = np.minimum(step.unpaired - step.pairs * (not turns), others)
+        unpaired = step.unpaired - step.pairs * (not turns)
+        alone = np.minimum(unpaired, others)
+        rest = unpaired - alone  # more than there are before the last ones
         heads = step.microbatches // 2 * step.stages.head
         return [
             *self.once("start"),
@@ -107,7 +109,8 @@ class Blocks:
             # Half of DualPipe's microbatches end on a device that the others begin on.
             *([self.loop("loss", heads, self.head())] if step.is_dualpipe else []),
             self.loop("microbatches", others - alone, _without_once(paired)),
-            *([self.loop("last microbatches", step.edges, last)] if turns else last),
+            *([self.loop("last with none beside", rest, self.microbatch(edge=True))] * step.pairs),
+            *([self.loop("last microbatches", step.edges - rest, last)] if turns else last),
             *self.once("end"),
         ]
 

@@ -176,7 +176,9 @@ def kept_passes(step: StepSizes, stage: Number = 0) -> Number:
 
     1F1B: as many as there are stages from it on; several virtual stages: the first (S - 1) / (S V)
     more (arXiv 2205.05198, section 4.2.3), each next one 2 / V less, which has it twice as short
-    a way to the last one and back. DualPipe: S + 1 each (arXiv 2412.19437, table 2).
+    a way to the last one and back. DualPipe: S + 1 each (arXiv 2412.19437, table 2). Pairs take a
+    forward and a backward pass for each stage of the way: 1F1B keeps two microbatches for each next
+    stage, which several virtual stages keep anyway.
     """
     stages, virtual = step.shape.stage, step.virtual_stages
     if "stage" not in step.active_axes:
@@ -187,7 +189,9 @@ def kept_passes(step: StepSizes, stage: Number = 0) -> Number:
         return step.microbatches
     if step.is_dualpipe:
         return np.minimum(stages + 1, step.microbatches)[()]
-    most = stages + (stages - 1 - 2 * stage) / virtual if virtual > 1 else stages - stage
+    most = stages - stage + step.pairs * (stages - stage - 1)
+    if virtual > 1:
+        most = stages + (stages - 1 - 2 * stage) / virtual
     return np.minimum(most, step.microbatches)[()]
 
 

@@ -72,6 +72,7 @@ class Choices:
         microbatches, _, zero_stage, remat = map(int, own)
         layers = int(again) if np.isfinite(again) else None
         pipeline = replace(run.pipeline, remat_layers=layers, remat_fewer=float(fewer))
+        policy = policies(run)[remat]
         return replace(
             run,
             pipeline=pipeline,
@@ -79,7 +80,8 @@ class Choices:
             device_order=self.mesh.device_order,
             batch=replace(run.batch, microbatches=microbatches),
             sharding=replace(run.sharding, zero_stage=zero_stage),
-            remat=policies(run)[remat],
+            remat=policy,
+            recompute=run.recompute if policy == "selective" else ("core_attn",),
         )
 
 

@@ -18,6 +18,7 @@ from scaling.meshes.placement import check_fits
 from scaling.meshes.provenance import SourcedValue
 from scaling.meshes.shape import MeshShape
 from scaling.meshes.xla_target import xla_target_text
+from scaling.models.accounting.remat import AUTO
 from scaling.run import OURS, ClusterChoice, Run
 from scaling.run.parallelism.checks import TRAINED_FORMATS, check_settings, check_trainable
 from scaling.run.parallelism.pipeline import check_parts
@@ -108,6 +109,11 @@ def chosen_source(where: Target, source: str) -> tuple[str, list[str]]:
         InputError: "compiled", and it cannot be; settings that mean nothing.
     """
     check_settings(where.run)
+    if where.run.recompute != ("core_attn",) and where.run.remat not in ("selective", AUTO):
+        raise InputError(
+            f"recompute={[*where.run.recompute]} names what remat 'selective' computes again, and "
+            f"remat is '{where.run.remat}'; set remat=selective, or leave recompute out"
+        )
     packed = where.run.train.documents == "packed"
     notes = ["the masks of packed documents are not in this closed form"] if packed else []
     try:

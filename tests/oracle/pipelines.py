@@ -204,6 +204,43 @@ def _needed(p: Pipeline, step: DualPass) -> list[DualPass]:
     return [("F", direction, number, stage), *later]
 
 
+def run_pairs(p: Pipeline, pair: float) -> float:
+    """Seconds of interleaved 1F1B (of one part: 1F1B) in which each backward pass has the forward
+    pass of a later microbatch beside it, the two together `pair` of a whole stage.
+
+    A microbatch is as many pairs on its way there and back, so as many more begin before the first
+    (NVIDIA/Megatron-LM, core/pipeline_parallel/schedules.py: num_warmup_microbatches, one more for
+    overlap_moe_expert_parallel_comm).
+    """
+    orders: list[list[list[Pass]]] = []
+    for stage in range(p.stages):
+        passes = interleaved(p, stage)
+        ahead, back = ([step for step in passes if step[0] == kind] for kind in "FB")
+        warm = min(len(ahead), 2 * (p.stages - stage - 1) + (p.virtual_stages - 1) * p.stages + 1)
+        pairs = zip(ahead[warm:], back, strict=False)
+        orders.append(
+            [[one] for one in ahead[:warm]]
+            + [[*two] for two in pairs]
+            + [[one] for one in back[len(ahead) - warm :]]
+        )
+    over: dict[Pass, float] = {}
+    clocks, done = [0.0] * p.stages, [0] * p.stages
+    while any(n < len(steps) for n, steps in zip(done, orders, strict=True)):
+        before = sum(done)
+        for stage, steps in enumerate(orders):
+            while done[stage] < len(steps):
+                passes = steps[done[stage]]
+                needed = {one for step in passes for one in p.inputs(step)}
+                if not needed <= over.keys():
+                    break
+                seconds = p.seconds(passes[0][0]) if len(passes) == 1 else pair / p.virtual_stages
+                clocks[stage] = max([clocks[stage], *(over[one] for one in needed)]) + seconds
+                over |= dict.fromkeys(passes, clocks[stage])
+                done[stage] += 1
+        assert sum(done) > before, "the orders wait for each other"
+    return max(clocks)
+
+
 def run_iterations(p: Pipeline, schedule: PipelineSchedule) -> tuple[float, float]:
     """1F1B in lockstep: seconds of all iterations, each as long as a forward pass, a backward pass
     or both, and those that stage 0 stands still."""

@@ -79,6 +79,12 @@ def _check_trained(run: Run) -> None:
 def check_settings(run: Run) -> None:
     """Raise InputError for training settings that mean nothing, on any mesh and in any software."""
     _check_trained(run)
+    has = {"mla_up_proj": run.model.mla, "moe_act": run.model.moe}
+    if lacking := [module for module in run.recompute if not has.get(module, True)]:
+        raise InputError(
+            f"recompute={[*run.recompute]}: the model {run.name} has no {lacking[0]} (mla_up_proj "
+            "is of latent attention, moe_act of experts); leave it out"
+        )
     train = run.train
     check_fields(train, ("steps", "keep_checkpoints", "eval_batches"), 1, where="train.")
     check_fields(train, NOT_NEGATIVE, 0, where="train.")

@@ -15,7 +15,7 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.rules import Rules, divisors
 from scaling.meshes.shape import MeshShape
 from scaling.models.pipeline.schedule import PipelineSchedule
-from scaling.run import Run
+from scaling.run import OURS, Run
 
 RUNS_AS = {"1f1b": "1f1b", "interleaved": "interleaved", "gpipe": "1f1b", "circular": "interleaved"}
 
@@ -55,8 +55,19 @@ def check_stages(run: Run, rules: Rules) -> None:
 
 def check_parts(run: Run, shape: MeshShape) -> None:
     """Raise InputError unless every part of a pipeline has a layer, in whatever software."""
+    layers, rounds, schedule = run.model.n_layers, run.pipeline.virtual_stages, run.pipeline.schedule
+    if shape.stage > 1 and run.software == OURS and schedule not in RUNS_AS:
+        raise InputError(
+            f"pipeline.schedule={schedule!r} is of other software; use one of {', '.join(RUNS_AS)}, "
+            "or name that software, such as --set software=megatron"
+        )
+    if shape.stage > 1 and run.overlap.experts and schedule == "gpipe":
+        raise InputError(
+            "overlap.experts lays the layers of one microbatch forward beside those of another "
+            "backward, and pipeline.schedule='gpipe' ends all forward passes before any backward "
+            "one; use 1f1b, interleaved, zero_bubble or dualpipe"
+        )
     _check_both_ends(run, shape)
-    layers, rounds = run.model.n_layers, run.pipeline.virtual_stages
     if shape.stage > 1 and (parts := shape.stage * rounds) > layers:
         product = f" x pipeline.virtual_stages={rounds} = {parts:,}" if rounds > 1 else ""
         most = layers // shape.stage

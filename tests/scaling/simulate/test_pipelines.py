@@ -7,11 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.analytic.program import analytic_program
+from scaling.analytic.saved import kept_passes
 from scaling.analytic.software import traits_of
+from scaling.analytic.step import step_sizes
 from scaling.meshes.shape import MeshShape
 from scaling.models.pipeline.schedule import PipelineSchedule
 from scaling.program.ir import Collective, Kernel, collectives, kernels
-from scaling.run import Batch
+from scaling.run import Batch, Overlap
 from scaling.run import Pipeline as Schedule
 from scaling.run.recipes import recipe
 from scaling.simulate.timeline import run_schedule
@@ -23,11 +25,12 @@ from tests.oracle.pipelines import (
     run_dualpipe,
     run_in_order,
     run_iterations,
+    run_pairs,
     run_zero_bubble,
 )
 
 STAGES, GROUPS, PARTS = st.integers(1, 6), st.integers(1, 4), st.integers(2, 4)
-SECONDS = st.floats(0.1, 10)
+SECONDS, SHARES = st.floats(0.1, 10), st.floats(0, 1)
 NEAR = 1e-9
 
 
@@ -133,6 +136,49 @@ def test_the_closed_form_of_dualpipe_takes_as_long_as_its_replay(stages, exchang
     alone = 2 * exchange * layers
     p = Pipeline(stages, count, 1, products + alone, products + alone, products)
     assert line.total == pytest.approx(run_dualpipe(p, 3 * products), rel=0.02)
+
+
+@given(st.integers(1, 6), st.integers(2, 4), st.integers(1, 4), SECONDS, SECONDS, SHARES)
+def test_pairs_of_1f1b_leave_as_many_microbatches_alone_as_there_are_stages(
+    stages, groups, parts, forward, backward, share
+):
+    exchange = share * min(forward, backward)  # so that none alone is longer than a pair
+    p = Pipeline(stages, groups * stages, parts, forward + exchange, backward + exchange)
+    pair = forward + backward
+    expected = (p.microbatches + (stages - 1) / parts) * pair + 2 * exchange * stages
+    assert run_pairs(p, pair) == pytest.approx(expected, rel=NEAR)
+
+
+@pytest.mark.parametrize(("stages", "virtual", "groups"), [(1, 1, 4), (4, 1, 2), (3, 2, 3), (3, 2, 1)])
+def test_the_closed_form_of_pairs_takes_as_long_as_their_replay(stages, virtual, groups):
+    run, count = recipe("tiny-moe"), groups * stages
+    run = replace(
+        run,
+        software="megatron",
+        batch=Batch(2 * count, 32, count),
+        pipeline=Schedule("interleaved" if virtual > 1 else "1f1b", virtual),
+        overlap=Overlap(experts=True),
+        model=replace(run.model, n_layers=2 * stages * virtual),
+    )
+    program = analytic_program(run, MeshShape(stage=stages, expert=2))
+    times = {}
+    for op, _ in program.operations:
+        if isinstance(op, Kernel):
+            times[op.name] = float(op.kind in ("matmul", "grouped") and "layers" in op.origin.layer)
+        elif isinstance(op, Collective):
+            times[op.name] = 2.0 * ("tokens of experts" in op.name)
+    layers = 2 * virtual
+    products = layers * sum(
+        "forward" in k.name and "pair" not in k.name and times[k.name]
+        for k in {k.name: k for k, _ in kernels(program)}.values()
+    )
+    alone = 2 * 2.0 * layers
+    p = Pipeline(stages, count, virtual, products + alone, 2 * products + alone)
+    total = run_schedule(program, times).total
+    assert total == pytest.approx(run_pairs(p, 3 * products), rel=0.01)
+    if virtual == 1:
+        kept = kept_passes(step_sizes(run, MeshShape(stage=stages, expert=2)))
+        assert kept == min(2 * stages - 1, count)
 
 
 @given(st.integers(2, 6), GROUPS, st.integers(1, 4), SECONDS, SECONDS)

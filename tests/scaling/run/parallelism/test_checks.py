@@ -181,3 +181,11 @@ def test_a_format_of_frozen_matrices_needs_frozen_matrices():
 def test_optimizers_that_look_at_whole_matrices_do_not_train_adapters():
     run = replace(TINY, optimizer="muon", train=replace(TINY.train, lora=Lora()))
     assert "train.lora with optimizer 'muon'" in refused(run) and "adamw" in refused(run)
+
+
+def test_modules_that_a_model_lacks_are_not_computed_again():
+    for module in ("mla_up_proj", "moe_act"):
+        run = replace(TINY, software="megatron", remat="selective", recompute=(module,))
+        with pytest.raises(InputError, match=f"the model tiny has no {module}"):
+            check_settings(run)
+    check_settings(replace(run, recompute=("layernorm",)))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
 from scaling.models.config import ModelConfig
-from scaling.run import Batch, Pipeline, Run
+from scaling.run import Batch, Overlap, Pipeline, Run
 from scaling.run.parallelism.pipeline import (
     check_parts,
     pipeline_line,
@@ -133,3 +133,21 @@ def test_the_line_says_layers_ticks_and_idle_share():
     assert "stage=4: 3 layer(s) on each, schedule gpipe, which runs as 1f1b; 11 iter" in said
     assert "idle for 27% of them" in said
     assert "2 parts of 3 layer(s)" in pipeline_line(interleaved(2), MeshShape(stage=2))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"pipeline": Pipeline("dualpipe")}, "'dualpipe' is of other software; use one of 1f1b"),
+        ({"pipeline": Pipeline("zero_bubble")}, "'zero_bubble' is of other software"),
+        (
+            {"software": "megatron", "overlap": Overlap(experts=True)},
+            "pipeline.schedule='gpipe' ends all forward passes before any backward",
+        ),
+    ],
+)
+def test_schedules_that_cannot_be_are_refused_in_closed_forms(changes, said):
+    run = replace(RUN, batch=Batch(64, 64, 8), **changes)
+    with pytest.raises(InputError, match=said):
+        check_parts(run, MeshShape(stage=4))
+    check_parts(run, MeshShape(data=4))
