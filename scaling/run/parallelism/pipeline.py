@@ -55,7 +55,11 @@ def check_stages(run: Run, rules: Rules) -> None:
 
 def check_parts(run: Run, shape: MeshShape) -> None:
     """Raise InputError unless every part of a pipeline has a layer, in whatever software."""
-    layers, rounds, schedule = run.model.n_layers, run.pipeline.virtual_stages, run.pipeline.schedule
+    layers, rounds, schedule = (
+        run.model.n_layers,
+        run.pipeline.virtual_stages,
+        run.pipeline.schedule,
+    )
     if shape.stage > 1 and run.software == OURS and schedule not in RUNS_AS:
         raise InputError(
             f"pipeline.schedule={schedule!r} is of other software; use one of {', '.join(RUNS_AS)}, "

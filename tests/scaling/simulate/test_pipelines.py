@@ -149,7 +149,9 @@ def test_pairs_of_1f1b_leave_as_many_microbatches_alone_as_there_are_stages(
     assert run_pairs(p, pair) == pytest.approx(expected, rel=NEAR)
 
 
-@pytest.mark.parametrize(("stages", "virtual", "groups"), [(1, 1, 4), (4, 1, 2), (3, 2, 3), (3, 2, 1)])
+@pytest.mark.parametrize(
+    ("stages", "virtual", "groups"), [(1, 1, 4), (4, 1, 2), (3, 2, 3), (3, 2, 1)]
+)
 def test_the_closed_form_of_pairs_takes_as_long_as_their_replay(stages, virtual, groups):
     run, count = recipe("tiny-moe"), groups * stages
     run = replace(
