@@ -347,8 +347,8 @@ class StepSizes:
 
     @property
     def unpaired(self) -> Number:
-        """Microbatches of a step with none beside, besides those of the bubble: as their orders have
-        it (replayed by tests/oracle/pipelines.py; of DualPipe, deepseek-ai/DualPipe's)."""
+        """Microbatches of a step with none beside, but for those of the bubble: as their orders
+        have it (replayed by tests/oracle/pipelines.py; of DualPipe, deepseek-ai/DualPipe's)."""
         stages, virtual = self.shape.stage, self.virtual_stages
         count = stages + 1 if self.is_dualpipe else 1 - (stages - 1) * (1 - virtual) // virtual
         return self.pairs * np.minimum(count, self.microbatches)

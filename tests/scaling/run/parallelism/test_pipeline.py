@@ -138,7 +138,7 @@ def test_the_line_says_layers_ticks_and_idle_share():
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"pipeline": Pipeline("dualpipe")}, "'dualpipe' is of other software; use one of 1f1b"),
+        ({"pipeline": Pipeline("dualpipe")}, "'dualpipe' is of other software; use 1f1b"),
         ({"pipeline": Pipeline("zero_bubble")}, "'zero_bubble' is of other software"),
         (
             {"software": "megatron", "overlap": Overlap(experts=True)},
