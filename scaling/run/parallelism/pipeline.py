@@ -62,8 +62,8 @@ def check_parts(run: Run, shape: MeshShape) -> None:
     )
     if shape.stage > 1 and run.software == OURS and schedule not in RUNS_AS:
         raise InputError(
-            f"pipeline.schedule={schedule!r} is of other software; use {', '.join(RUNS_AS)}, or name "
-            "that software, such as --set software=megatron"
+            f"pipeline.schedule={schedule!r} is of other software; use {', '.join(RUNS_AS)}, "
+            "or name that software, such as --set software=megatron"
         )
     if shape.stage > 1 and run.overlap.experts and schedule == "gpipe":
         raise InputError(
