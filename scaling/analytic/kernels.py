@@ -238,7 +238,7 @@ def head(step: StepSizes) -> tuple[list[Kernel], list[Kernel], list[Kernel]]:
 def update(step: StepSizes) -> list[Kernel]:
     """The norm of gradients, and the optimiser's update of what a device stores."""
     precision = step.run.precision
-    own = trained_elements(step, 1) / step.held
+    own = trained_elements(step, 1) / step.sharers
     stored = state_bytes(step) + BYTES[precision.parameters]
     moved = own * (2 * stored + step.summed_itemsize)
     origin = Origin("optimizer")

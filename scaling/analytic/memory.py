@@ -87,8 +87,7 @@ def buffers(step: StepSizes) -> dict[str, Buffer]:
     first = 1 if step.is_own_trainer else 3  # stage from which parameters are sharded
     stored = sharded_elements(step, first) * BYTES[stored_format(step)]
     adapters = adapter_elements(step)
-    # which devices that hold the same stages share out
-    trained = sharded_elements(step, 1) / step.held if step.trains_all else adapters
+    trained = sharded_elements(step, 1) / step.sharers if step.trains_all else adapters
     state = trained * state_bytes(step)
     made = (
         Buffer("parameters", stored + FLOAT32 * adapters, "parameters", True),

@@ -332,6 +332,14 @@ class StepSizes:
         return 1 + self.is_dualpipe
 
     @property
+    def sharers(self) -> Number:
+        """Devices of different stages that share out the optimizer's state of equal weights: where
+        ZeRO does so, the two of DualPipe that hold the same two stages."""
+        replicas = np.equal(self.shape.fsdp, 1) & np.greater(self.shape.data, 1)
+        shares = np.greater_equal(self.grid.zero_stage, 1) & ~replicas
+        return np.where(shares, self.held, 1)[()]
+
+    @property
     def pairs(self) -> bool:
         """True if the layers of one microbatch go forward beside those of another going backward,
         which hides what both exchange with their experts."""

@@ -23,7 +23,9 @@ other replicas as in stage 3.
 Other software sums gradients over devices in `precision.reduce`, over tensor once per step, and may
 gather matrices of layers in fp8; it gathers tables once per microbatch. Its first stage has the
 token table, its last the head; a tied table's gradients are summed over both. Some all-reduce the
-gradients of ZeRO-1 after the last microbatch, and gather after the update (`zero_1`).
+gradients of ZeRO-1 after the last microbatch, and gather after the update (`zero_1`). Two
+devices of DualPipe hold the same two stages, and send each other their gradients; where ZeRO shares
+out the optimizer's state each updates a half and sends that, too.
 """
 
 from collections.abc import Iterator
@@ -140,6 +142,10 @@ def _sums(step: StepSizes, w: Weights) -> Iterator[Transfer]:
         yield line("all-reduce", ("tensor",), summed * shard, w.stored * differ, end)
         if w.part == "head" and step.config.tied_embeddings:
             yield line("all-reduce", ("stage",), summed, 1, end)
+    if step.is_dualpipe:
+        part, copies = shard / step.sharers, w.stored * (step.sharers - 1)
+        yield line("permute", ("stage",), summed * part, w.stored, end)
+        yield line("permute", ("stage",), w.elements * w.itemsize * part, copies, end)
 
 
 def zero_1_apart(step: StepSizes) -> Number:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scaling.analytic.memory import buffers
 from scaling.analytic.program import analytic_program
 from scaling.analytic.saved import activations
 from scaling.analytic.software import traits_of
@@ -248,3 +249,27 @@ def test_stages_send_a_part_for_each_device_of_tensor_and_gather_them():
     own_tokens = replace(run, sharding=Sharding(zero_stage=1, sequence_parallel=True))
     assert between(own_tokens) == {"permute": stream / 8}
     assert between(replace(run, pipeline=Pipeline())) == {"permute": stream}
+
+
+def test_devices_of_dualpipe_that_hold_the_same_stages_sum_their_gradients():
+    """Whole among replicas; where ZeRO shares out the optimizer's state, each updates a half."""
+    plain = replace(RUN, precision=Precision(), pipeline=Pipeline())
+    dual = replace(plain, pipeline=Pipeline("dualpipe"))
+
+    def sent(shape):
+        bytes = defaultdict(float)
+        for op, n in collectives(analytic_program(dual, shape)):
+            if "stream" not in op.name:
+                bytes[op.kind] += float(op.bytes * op.part * n)
+        return bytes
+
+    def state_of_weights(run, shape):
+        table = buffers(step_sizes(run, shape))
+        return float(table["optimizer state"].bytes / table["parameters"].bytes)
+
+    copies, shards = MeshShape(stage=4, data=2), MeshShape(stage=4, fsdp=2)
+    assert sent(copies)["permute"] == pytest.approx(sent(copies)["all-reduce"])
+    assert state_of_weights(dual, copies) == pytest.approx(state_of_weights(plain, copies))
+    halves = sent(shards)["reduce-scatter"] / 4 + sent(shards)["all-gather"] / 4
+    assert sent(shards)["permute"] == pytest.approx(halves)
+    assert state_of_weights(dual, shards) == pytest.approx(state_of_weights(plain, shards) / 2)
