@@ -33,13 +33,15 @@ Other software sends the rows that there are, `moe.skew` times the mean to the b
 one all-to-all each way, and no choices: a device knows those of its own tokens.
 
 Dispatcher deepep (deepseek-ai/DeepEP) sends a token once to each node that has an expert of it, and
-over NVLink from there on, which is taken to keep up. If it chooses from E experts, e on each of c
-nodes, k of them are on c (1 - C(E - e, k) / C(E, k)) nodes in the mean.
+over NVLink from there on, which is taken to keep up. If a token chooses k of E experts, of which e
+are on each of c nodes, it is sent to c (1 - C(E - e, k) / C(E, k)) nodes in the mean. Where it
+chooses some groups first, e and E are of the chosen ones, j of them on a node as often as that is
+drawn.
 """
 
 from collections.abc import Iterator
-from functools import lru_cache
-from math import prod
+from functools import lru_cache, partial
+from math import comb, prod
 
 import numpy as np
 
@@ -47,6 +49,7 @@ from scaling.analytic.step import FLOAT32, StepSizes, Transfer
 from scaling.meshes.rules import REPLICAS
 from scaling.models.accounting.expert_buffers import KEPT, buffer_rows, kernels_divide
 from scaling.models.accounting.matrices import BYTES, n_moe_layers
+from scaling.models.config import Moe
 from scaling.program.ir import CollectiveKind, Number
 
 SCALED = 128  # elements of one float32 scale of a token in fp8 (arXiv 2412.19437, section 3.3.2)
@@ -144,16 +147,28 @@ def copies_of_token(step: StepSizes) -> Number:
     """Copies of a token that are sent: of dispatcher deepep one to each node with an expert of it,
     where experts are on several nodes; else one to each expert."""
     moe, shape, order = step.experts, step.shape, step.shape.device_order
-    k = moe.experts_per_token
     if step.run.dispatcher != "deepep":
-        return k
+        return moe.experts_per_token
     inner = shape.size(order[order.index("expert") + 1 :])
     nodes = -(-shape.expert // np.maximum(step.node // inner, 1))
-    chosen = np.maximum(np.rint(nodes * moe.groups_per_token / moe.n_groups), 1)
-    own = moe.n_experts / nodes  # experts of a node
-    every = chosen * own
-    missed = prod(np.maximum(every - own - i, 0) / np.maximum(every - i, 1) for i in range(k))
-    return np.where(np.greater(nodes, 1), chosen * (1 - missed), k)[()]
+    return np.vectorize(partial(_nodes_of_token, moe), otypes=[float])(nodes)[()]
+
+
+def _nodes_of_token(moe: Moe, nodes: int) -> float:
+    """Nodes that a token is sent to in the mean; on one node each of its experts gets it."""
+    k, groups, chosen = moe.experts_per_token, moe.n_groups, moe.groups_per_token
+    if nodes == 1:
+        return k
+    of_node = max(groups // nodes, 1)
+    every, own = chosen * moe.n_experts / groups, moe.n_experts / nodes / of_node
+    missed = sum(
+        comb(of_node, j)
+        * comb(groups - of_node, chosen - j)
+        / comb(groups, chosen)
+        * prod(max(every - j * own - i, 0) / max(every - i, 1) for i in range(k))
+        for j in range(min(of_node, chosen) + 1)
+    )
+    return nodes * (1 - missed)
 
 
 def rows_again(step: StepSizes) -> Number:

@@ -1,5 +1,6 @@
 """What other software sends in which format, and beside what: options of a run, recipes' values."""
 
+import itertools
 import math
 from collections import defaultdict
 from dataclasses import replace
@@ -194,13 +195,19 @@ def test_a_microbatch_exchanges_its_tokens_beside_the_layers_of_another():
     assert seconds(replace(one, overlap=Overlap(experts=True)), SPREAD) == seconds(one, SPREAD)
 
 
-@pytest.mark.parametrize(("groups", "chosen", "nodes"), [(1, 1, 2), (2, 1, 1), (4, 2, 1)])
-def test_deepep_sends_a_token_once_to_each_node_that_has_an_expert_of_it(groups, chosen, nodes):
+@pytest.mark.parametrize(("groups", "chosen"), [(1, 1), (2, 1), (2, 2), (4, 2), (4, 1), (8, 3)])
+def test_deepep_sends_a_token_once_to_each_node_that_has_an_expert_of_it(groups, chosen):
+    """By counting every choice of groups: how often four experts of them are all on one node."""
     moe = replace(EXPERTS.model.moe, n_groups=groups, groups_per_token=chosen)
     run = replace(EXPERTS, model=replace(MODEL, moe=moe))
     rows, tokens = exchanged(run), exchanged(replace(run, dispatcher="deepep"))
-    missed = math.comb(32, 4) / math.comb(64, 4)  # by the four experts of a token, of either node
-    copies = 2 * (1 - missed) if nodes == 2 else 1
+    size, counted = 64 // groups, []
+    for choice in itertools.combinations(range(groups), chosen):
+        first = sum(group * size + i < 32 for group in choice for i in range(size))  # on that node
+        others = chosen * size - first
+        alone = math.comb(first, 4) + math.comb(others, 4)
+        counted.append(2 - alone / math.comb(first + others, 4))
+    copies = sum(counted) / len(counted)
     assert tokens == pytest.approx({name: size * copies / 4 for name, size in rows.items()})
     inside = MeshShape(stage=2, expert=8)
     assert exchanged(run, inside) == exchanged(replace(run, dispatcher="deepep"), inside)
