@@ -35,10 +35,10 @@ HEAD = """# Audit of public recipes
 For users of NeMo, Megatron-Bridge, Megatron-LM, nanotron, torchtitan and MaxText: {recipes} of
 their configurations (`experiments/published/recipes.jsonl`: repository, path, commit, what had to
 be assumed), priced by the closed form of their software and planned again on the same devices:
-another mesh, microbatches, remat and ZeRO stage; on H100 where a recipe states no GPU. **Nothing
-was run here**: both are predictions of one model, which knows no reason but time and memory.
-[The table](../experiments/results/2026-11-29-audit/README.md) has each recipe with its memory, step
-and best plan. `python -m experiments.published.audit --write` writes both.
+another mesh, microbatches, remat and ZeRO stage (which the software may do less well); on H100
+where a recipe states no GPU. **Nothing was run here**: both are predictions of one model, which
+knows no reason for a choice but time and memory. `python -m experiments.published.audit --write`
+writes this page, and [the table](../experiments/results/2026-11-29-audit/README.md) of all.
 
 {error}
 """
