@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from scaling.hlo.kept import kept_texts
+from scaling.hlo.kept import KEPT_CHIP, kept_texts
 from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.errors import InputError, is_count
 from scaling.meshes.reading import read_text
@@ -47,6 +47,7 @@ class Dump:
     peak: int | None = None  # bytes on one device, as planned
     notes: tuple[str, ...] = ()
     order: tuple[int, ...] = ()  # number of the device of each partition; (): 0, 1, ...
+    chip: str = ""  # that it was compiled for, where that is known
 
     @property
     def name(self) -> str:
@@ -55,10 +56,12 @@ class Dump:
         return named[1] if named else self.title
 
     def other_target(self, chip: Accelerator) -> tuple[str, ...]:
-        """A warning where the file's name says that XLA compiled for another kind of chip."""
+        """A warning where XLA is known to have compiled for another kind of chip."""
         named = PREFIX.match(self.title)
         vendors = {"AMD": "gfx", "Google": "tpu", "NVIDIA": f"sm_{chip.compute_capability}"}
         target, own = (named[2] or named[3]) if named else "gpu", vendors.get(chip.vendor, "cpu")
+        if self.chip:
+            target, own = self.chip, chip.name
         if target == "gpu" or target.startswith(own):
             return ()
         return (f"{self.title} was compiled for {target}: {chip.title} would run other kernels",)
@@ -81,7 +84,10 @@ def read_dump(path: Path) -> Dump:
     """
     name = str(path)
     if name in kept_texts() and not path.exists():
-        return replace(dump_of(kept_texts()[name]), title=name)
+        return replace(dump_of(kept_texts()[name]), title=name, chip=KEPT_CHIP)
+    if not path.exists():
+        kept = ", ".join(sorted(kept_texts()))
+        raise InputError(f"cannot read {name}: no such file; with the package come {kept}")
     notes: tuple[str, ...] = ()
     if path.is_dir():
         path, notes = _largest(path)

@@ -10,6 +10,7 @@ from functools import cache
 from scaling.meshes.reading import PACKAGE
 
 ENDING = ".hlo.gz"
+KEPT_CHIP = "tpu-v5e"  # that they were compiled for
 
 
 @cache

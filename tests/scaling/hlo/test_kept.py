@@ -53,8 +53,14 @@ def test_times_are_near_those_that_the_guide_measured():
 
 
 def test_a_name_that_is_not_kept_is_a_missing_file():
-    with pytest.raises(InputError, match="cannot read matmul:"):
+    with pytest.raises(InputError, match="cannot read matmul: no such file; .* matmul-gathered"):
         priced("matmul")
+
+
+def test_another_chip_would_run_other_kernels():
+    assert "compiled for" not in str(priced("matmul-gathered"))
+    other = sc.predict_hlo("matmul-gathered", cluster="tpu-v4", mesh="X=2,Y=4")
+    assert "compiled for tpu-v5e: " in str(other)
 
 
 def test_a_collective_that_is_spread_over_kernels_says_how_to_compile_without():
