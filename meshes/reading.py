@@ -206,7 +206,8 @@ def _convert_union(args: tuple, value: Any, where: str) -> Any:
 
 def _convert_tuple(args: tuple, value: Any, where: str) -> tuple:
     if not isinstance(value, (list, tuple)):
-        raise InputError(f"{where}: expected a list, got {value!r}")
+        wanted = f", such as {json.dumps(value.split(','))}" if isinstance(value, str) else ""
+        raise InputError(f"{where}: expected a list{wanted}, got {value!r}")
     if len(args) == 2 and args[1] is Ellipsis:
         args = (args[0],) * len(value)
     if len(args) != len(value):

@@ -343,8 +343,8 @@ class StepSizes:
     def pairs(self) -> bool:
         """True if the layers of one microbatch go forward beside those of another going backward,
         which hides what both exchange with their experts."""
-        hides = self.run.overlap.experts
-        return self.is_dualpipe if hides is None else hides
+        hides, is_exchanged = self.run.overlap.experts, "expert" in self.active_axes
+        return self.is_dualpipe if hides is None else hides and (is_exchanged or self.is_dualpipe)
 
     @property
     def cores_left(self) -> float:

@@ -121,6 +121,7 @@ def test_all_mistakes_are_reported_together() -> None:
         ("light", 1, "light: expected bool, got 1"),
         ("gears", [1], "gears: expected 2 values, got 1: [1]"),
         ("gears", 5, "gears: expected a list, got 5"),
+        ("gears", "a,b", """gears: expected a list, such as ["a", "b"], got 'a,b'"""),
         ("gears", [1, 2.5], "gears[1]: expected int, got 2.5"),
         ("wheels", [3], "wheels[0]: expected a table of keys, got 3"),
         ("brake", "disk", "brake: 'disk' is not a choice; did you mean 'disc'?"),

@@ -193,6 +193,9 @@ def test_a_microbatch_exchanges_its_tokens_beside_the_layers_of_another():
     assert sums[beside] == pytest.approx(sums[EXPERTS])
     one = replace(EXPERTS, batch=Batch(512, 2048, 1))  # with nothing beside
     assert seconds(replace(one, overlap=Overlap(experts=True)), SPREAD) == seconds(one, SPREAD)
+    whole = MeshShape(stage=2, fsdp=8)  # which exchanges none
+    kept, plain = (activations(step_sizes(run, whole)) for run in (beside, EXPERTS))
+    assert kept == plain
 
 
 @pytest.mark.parametrize(("groups", "chosen"), [(1, 1), (2, 1), (2, 2), (4, 2), (4, 1), (8, 3)])
