@@ -33,7 +33,9 @@ def show_list(json: bool) -> int:
 
 def show_task(number: str | None, start: Path | None, json: bool) -> int:
     """Print the task of a puzzle; with `start` also write its run.json, over no other file."""
-    puzzle = find(_given(number, "puzzle"))
+    if number is None:
+        raise InputError("write scaling learn puzzle 1; scaling learn puzzles lists all")
+    puzzle = find(number)
     if start is not None:
         if os.path.lexists(start):
             raise InputError(f"--start {start} exists already; choose another file")
@@ -65,9 +67,9 @@ def show_task(number: str | None, start: Path | None, json: bool) -> int:
 
 def check(number: str | None, run: str | None, source: str, plot: Path | None, json: bool) -> int:
     """Print the judgement of an answer; with `plot` also draw its step."""
-    puzzle = find(_given(number, "check"))
-    if run is None:
+    if number is None or run is None:
         raise InputError("write scaling learn check 1 my_run.json: a run.json is missing")
+    puzzle = find(number)
     if plot is not None and plot.suffix != ".svg":
         raise InputError(f"--plot {plot}: the picture is an SVG; name a file that ends in .svg")
     check_outputs({"--plot": plot}, filter(None, [file_of(run)]))
@@ -86,12 +88,6 @@ def draw(result: PuzzleResult, path: Path) -> None:
     pictures = [*stages_picture(run, result.priced), *streams_pictures(result.priced, 0.0)]
     with writing(path):
         path.write_text(pictures[0]["svg"].replace(*SVG, 1), encoding="utf-8")
-
-
-def _given(number: str | None, what: str) -> str:
-    if number is None:
-        raise InputError(f"write scaling learn {what} 1; scaling learn puzzles lists all")
-    return number
 
 
 def _without_path(puzzle: Puzzle) -> dict[str, Any]:

@@ -24,7 +24,7 @@ OTHER = "+"  # of no known phase, or over several axes
 WORDS = {
     "F": "forward", "B": "backward", "R": "computed again", "O": "optimizer", "s": "stage",
     "d": "data", "f": "fsdp", "e": "expert", "c": "context", "t": "tensor",
-    OTHER: "other, or several axes", IDLE: "nothing",
+    OTHER: "other or several axes", IDLE: "nothing",
 }  # fmt: skip
 Span = tuple[float, float, str]  # start, end, character
 

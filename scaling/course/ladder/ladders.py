@@ -219,7 +219,5 @@ def _measured(found: Measurement | None, what: str) -> Rung:
 
 
 def _check_guess(guess: float | None) -> None:
-    if guess is not None:
-        check_range("guess", guess, 0)
-        if guess == 0:
-            raise InputError("guess=0: a guess is a positive number of seconds")
+    if guess is not None and not 0 < guess < math.inf:
+        raise InputError(f"guess={guess:g}: a guess is a positive number of seconds")

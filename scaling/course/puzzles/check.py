@@ -103,7 +103,9 @@ class PuzzleResult(Result):
             *(t("note: {note}", note=note) for note in self.notes),
             *(f"  {t('yes') if one.reached else t('no ')}  {one}" for one in self.judged),
         ]
-        return "\n".join([*head, *self.rows, *self._verdict()])
+        *rows, legend = self.rows
+        meant = ", ".join(f"{sign[:2]}{t(sign[2:])}" for sign in legend.split(", "))
+        return "\n".join([*head, *rows, meant, *self._verdict()])
 
     def line(self) -> str:
         state = t("solved") if self.solved else self._missed()

@@ -108,8 +108,9 @@ class Goal:
     def judge(self, prediction: Prediction, run: Run) -> "JudgedGoal":
         """Return this goal with the value of a step; InputError as of `value`."""
         memory = prediction.memory
-        sizes = (format_rate(size, "B") for size in (memory.peak, memory.capacity or 0.0))
-        detail = " of ".join(sizes) if self.measure == "filled" else ""
+        peak, capacity = (format_rate(n, "B") for n in (memory.peak, memory.capacity or 0.0))
+        used = t("{peak} of {capacity}", peak=peak, capacity=capacity)
+        detail = used if self.measure == "filled" else ""
         return JudgedGoal(self, self.value(prediction, run), detail)
 
     def is_reached(self, value: float) -> bool:

@@ -37,7 +37,7 @@ def answered(
     for answer, ours, guess in zip(quiz.answers, numbers, padded, strict=True):
         result: dict[str, Any] = {
             **{"name": answer.name, "unit": answer.unit, "answer": ours, "book": answer.book},
-            **{"commands": [f"scaling {c}" for c in answer.commands], "reason": answer.reason},
+            **{"commands": answer.typed, "reason": answer.reason},
         }
         if guess is not None:
             verdict = diagnose(guess, ours, answer.tolerance, answer.mistakes)

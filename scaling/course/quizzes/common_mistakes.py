@@ -16,6 +16,7 @@ from scaling.meshes.reading import package_toml
 
 # Relative distance at which a ratio is that of a mistake: guesses have two or three digits.
 NEAR = 0.03
+MOST = 1e9  # factor that is printed digit by digit
 ALWAYS = "thousand", "million"  # of every quiz: its numbers have units
 # Factor above which a guess is said to be so far off.
 FAR = (
@@ -57,7 +58,8 @@ class Verdict:
             return t("right ({off:+.1%})", off=self.ratio - 1)
         if self.ratio <= 0:
             return t("wrong: the answer is above zero")
-        factor = f"{max(self.ratio, 1 / self.ratio):.3g}"
+        off = max(self.ratio, 1 / self.ratio)
+        factor = f"{off:,.0f}" if 100 <= off < MOST else f"{off:.3g}"
         high, low = t("too high by a factor of {factor}"), t("too low by a factor of {factor}")
         said = (high if self.ratio > 1 else low).format(factor=factor)
         if not self.mistakes:

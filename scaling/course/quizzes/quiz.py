@@ -29,7 +29,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from scaling.course.quizzes.command_lines import document_of
+from scaling.course.quizzes.command_lines import QUESTIONS, document_of
 from scaling.meshes.errors import InputError, nearest
 from scaling.meshes.formula import evaluate, substituted
 from scaling.meshes.reading import parse_toml
@@ -72,6 +72,13 @@ class QuizAnswer:
     def commands(self) -> list[str]:
         """The command lines that answer it, each once."""
         return list(dict.fromkeys(ask.partition(" :: ")[0] for ask in self.asks.values()))
+
+    @property
+    def typed(self) -> list[str]:
+        """The same as one types them: a part of a question's page is below its first lines."""
+        asks = [ask.partition(" :: ") for ask in self.asks.values()]
+        whole = {line for line, _, path in asks if path and line.split()[0] in QUESTIONS}
+        return [f"scaling {line}{' --all' * (line in whole)}" for line in self.commands]
 
 
 @dataclass(frozen=True)

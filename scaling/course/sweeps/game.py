@@ -124,7 +124,7 @@ class SweepProblem:
             if not left:
                 there = sorted({getattr(row, key) for row in found})
                 raise InputError(
-                    f"nobody ran {text} here: of what else it says, {key} was {_listed(there)}; "
+                    f"nobody ran {text} here; with the rest as it is, {key} was {_listed(there)}; "
                     "this costs no try"
                 )
             found = left

@@ -67,7 +67,7 @@ def _number(answer: QuizAnswer) -> dict[str, Any]:
         **{"name": t(answer.name), "answer": ours, "tolerance": answer.tolerance},
         **{"shown": show(ours, t(answer.unit)), "reason": answer.reason and t(answer.reason)},
         "book_shown": None if book is None else show(book, t(answer.unit)),
-        "commands": [f"scaling {command}" for command in answer.commands],
+        "commands": answer.typed,
         "formulas": formulas(answer),
         "mistakes": [asdict(one) for one in possible_mistakes(answer.mistakes)],
     }
