@@ -152,7 +152,7 @@ def _is_filled(text: str) -> bool:
 
 
 def _is_text(text: str) -> bool:
-    name = re.sub(r" (?:\{.*\}|[\d.]+)$", "", text)  # of a mistake, where a number follows it
+    name = re.sub(r"(?: (?:\{.*\}|[\d.]+))?(?:: (?:high|low))?$", "", text)  # of a mistake
     words = WORDS.search(re.sub(r"\{[^{}]*\}", "", text))
     return bool(words) and name not in KNOWN and not NO_TEXT.match(text)
 

@@ -1,5 +1,6 @@
 """The ladder of one kernel, collective or step: guess, bound, rule, fit, program, measurement."""
 
+import math
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -19,7 +20,7 @@ from scaling.course.ladder.measured import (
 from scaling.course.ladder.rungs import Ladder, Rung, ladder
 from scaling.course.language import t
 from scaling.course.quizzes.command_lines import call_of
-from scaling.meshes.errors import InputError, check_range
+from scaling.meshes.errors import InputError
 from scaling.meshes.units import format_size
 from scaling.profiles.io import ideal
 

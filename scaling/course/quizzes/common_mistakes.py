@@ -37,11 +37,15 @@ class Mistake:
     check: str  # how to see it
     side: str = ""  # of the answer, on which such guesses lie: "high", "low"; "": on both
 
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        """What such guesses are, over the answer."""
+        one_sided = {"high": (self.factor,), "low": (1 / self.factor,)}
+        return one_sided.get(self.side, (self.factor, 1 / self.factor))
+
     def explains(self, ratio: float) -> bool:
         """True if a guess over the answer is that of this mistake."""
-        factors = {"high": (self.factor,), "low": (1 / self.factor,)}
-        both = (self.factor, 1 / self.factor)
-        return any(abs(ratio / factor - 1) <= NEAR for factor in factors.get(self.side, both))
+        return any(abs(ratio / factor - 1) <= NEAR for factor in self.ratios)
 
 
 @dataclass(frozen=True)

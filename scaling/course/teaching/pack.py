@@ -92,12 +92,11 @@ def _mistakes(found: Material) -> Iterator[str]:
         yield f"**{t(one.where)}:** {one.text}\n"
         yield t("| says | probably | how to see it |\n|---|---|---|")
         known = [mistake(name) for name in one.mistakes]
-        for factor in dict.fromkeys(each.factor for each in known):
-            numbers = (show(number, t(unit)) for number in (answer * factor, answer / factor))
-            said = t(" or ").join(numbers)
-            same = [each for each in known if each.factor == factor]
+        for ratio in dict.fromkeys(ratio for each in known for ratio in each.ratios):
+            same = [each for each in known if ratio in each.ratios]
             done = "<br>".join(each.sentence for each in same)
-            yield f"| {said} | {done} | {'<br>'.join(each.check for each in same)} |"
+            checks = "<br>".join(each.check for each in same)
+            yield f"| {show(answer * ratio, t(unit))} | {done} | {checks} |"
         yield ""
 
 
@@ -115,8 +114,16 @@ def _solution(one: Problem) -> str:
     if answer is None:
         return f"*{t(one.where)}:* {one.text} **{t('Whatever was measured is right.')}**"
     why = f" {one.why}" if isinstance(one.why, str) else ""
-    right = t(", right within {share:.0%}", share=one.tolerance)
+    close = t(", right within {share:.2g} %", share=100 * one.tolerance)
+    right = close if one.tolerance else t(", exactly")
     return f"*{t(one.where)}:* {one.text} **{show(answer, t(unit))}**{right}.{why}"
+
+
+def _typed(value: object) -> str:
+    """A value of run.json as one types it behind --set or --mesh."""
+    if isinstance(value, dict):
+        return ",".join(f"{key}={size}" for key, size in value.items())
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _at_home(found: Material) -> Iterator[str]:
@@ -128,7 +135,7 @@ def _at_home(found: Material) -> Iterator[str]:
         yield f"| `scaling learn quiz {quiz.id}` | {question} | {answers} |"
     for puzzle in puzzles():
         if f"lesson_{puzzle.lesson:02}" == found.lesson.file.stem:
-            best = ", ".join(f"{key}={value}" for key, value in puzzle.best.items())
+            best = ", ".join(f"{key}={_typed(value)}" for key, value in puzzle.best.items())
             command = f"scaling learn puzzle {puzzle.number}"
             known = t("best known: {best}", best=best)
             yield f"| `{command}` | {t(puzzle.title)} | {known} |"

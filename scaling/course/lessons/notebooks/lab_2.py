@@ -73,9 +73,9 @@ def after_the_guess(field, length, machines):
     _larger = sc.learn.chip("a100-sxm-80g")["memory bandwidth"].answer
     _reads = sc.learn.chip(chips[1].name)["memory bandwidth"].answer / _larger
     mistakes = (
-        f"upside down {ratio**2:.4g}",
-        f"measured for possible {seen / ratio:.4g}",
-        f"other chip {_reads / ratio:.4g}",
+        f"upside down {ratio**2:.4g}: low",
+        f"measured for possible {seen / ratio:.4g}: high",
+        f"other chip {_reads / ratio:.4g}: high",
     )
     page = parts.opened(field, ratio, mistakes, tolerance=0.05)
     rows = [

@@ -70,9 +70,9 @@ def after_the_guess(field, fsdp, half, meshes, slow):
     nothing = fsdp[0].median / fsdp[1].median
     halved = 2 * fsdp[1].median / fsdp[0].median
     mistakes = (
-        f"whole step {all_of_it:.4g}",
-        f"no wait {nothing:.4g}",
-        f"upside down {halved:.4g}",
+        f"whole step {all_of_it:.4g}: high",
+        f"no wait {nothing:.4g}: high",
+        f"upside down {halved:.4g}: low",
     )
     page = parts.opened(field, 1e3 * fsdp[1].median, mistakes, tolerance=0.05)
     WAITING = "exposed_communication"
@@ -222,14 +222,14 @@ def take_away(HOSTS, of_mesh, page, parameters, slow):
             f"data={HOSTS}: a ring sums the fp32 gradients of all parameters. How many MB does a "
             "host send in a step?",
             (sent / 1e6, "MB"),
-            mistakes=("all-reduce once", f"ring {HOSTS}", "bytes per element 4"),
+            mistakes=("all-reduce once: low", f"ring {HOSTS}: high", "bytes per element 4: low"),
             why="2 (N - 1)/N of four bytes a parameter.",
         ),
         parts.in_simulator(
             f"and how long does that take at {slow}/s, with nothing else on the cable and no "
             "latency?",
             (1e3 * alone, "ms"),
-            mistakes=("bits", "all-reduce once"),
+            mistakes=("bits", "all-reduce once: low"),
             why="Nearly the whole of the measured step; the rest is arithmetic.",
         ),
     )

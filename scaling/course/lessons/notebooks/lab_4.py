@@ -45,7 +45,7 @@ def opening():
 def after_the_guess(every, field):
     is_two = lambda one: min(abs(one.ratio / 2 - 1), abs(one.ratio * 2 - 1)) <= lab4_errata.RIGHT
     halves = [one for one in every if is_two(one)]
-    page = parts.opened(field, len(halves), (f"all factors {len(every) / len(halves):.4g}",))
+    page = parts.opened(field, len(halves), (f"all factors {len(every) / len(halves):.4g}: high",))
     named = sorted({one.said for one in halves})
     factors = sorted((one.ratio for one in every), reverse=True)
     nameless = {f"{i} of {len(every)}": ratio for i, ratio in enumerate(factors, start=1)}
@@ -126,14 +126,14 @@ def take_away(every, page):
             f"GPUs on PCIe, {rate_ / 1e9:g} GB/s each way, takes tens of seconds. What does a ring "
             "take?",
             (ring, "s"),
-            mistakes=("all-reduce once", f"ring {cards}", "bytes per element 4", "bits"),
+            mistakes=("all-reduce once: low", f"ring {cards}: high", "bytes per element 4: low"),
             why="2 (N - 1)/N of the bytes over each card's link.",
         ),
         parts.in_simulator(
             "and on four of eight RTX 4090, whose driver lets no card read another's memory? "
             f"(scaling {command})",
             (through_host, "s"),
-            mistakes=("all-reduce once", "ring 4"),
+            mistakes=("all-reduce once: low", "ring 4: high"),
             why="Through the host's memory it does take that long: the guide's number was right "
             "for cards without peer access, and its reason, PCIe, wrong.",
         ),

@@ -54,7 +54,7 @@ def opening():
 @app.cell
 def after_the_guess(field, out, problem, ran, spread):
     middle = median(problem.times) / problem.times[0]
-    page = parts.opened(field, spread, (f"typical one {spread / middle:.4g}", "percent"))
+    page = parts.opened(field, spread, (f"typical one {spread / middle:.4g}: low", "percent"))
     line = [(place, seconds) for place, seconds in enumerate(problem.times, 1)]
     page.show(
         page.guessed,
@@ -246,7 +246,7 @@ def take_away(page, problem):
             f"the sick network all-reduces at {ill.bus_bandwidth['across'] / 1e9:.3g} GB/s of bus "
             f"bandwidth over {gpus} GPUs. How long do fp32 gradients of a billion parameters take?",
             (reduce, "s"),
-            mistakes=("all-reduce once", "bytes per element 4", "bits"),
+            mistakes=("all-reduce once: low", "bytes per element 4: low", "bits"),
             why="2 (N - 1)/N of the bytes at the bus bandwidth; each step pays it once, if nothing "
             "hides it.",
         ),

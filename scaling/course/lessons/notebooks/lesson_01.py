@@ -61,7 +61,9 @@ def guess():
 def after_the_guess(chip, field, width):
     some = sc.learn.kernel("matmul", (256, width, width), accelerator=chip.value)
     critical, by_weights = some["critical batch"], some["critical batch by the weights alone"]
-    mistakes = ("sparse peak", "bytes per element 2", "multiply and add", "bits")
+    mistakes = (
+        *("sparse peak: high", "bytes per element 2", "multiply and add: high", "bits: high"),
+    )
     page = parts.opened(field, critical.ideal, mistakes)
     measured = (None, "")
     _product = measured_kernel("matmul", (2 * width,) * 3, "bf16", chip.value)
@@ -135,14 +137,14 @@ def take_away(page):
             "int8 weights, bf16 activations and products: the critical batch of an "
             "H100, counting the weights alone?",
             (halved.ideal, "tokens"),
-            mistakes=("bytes per element", "sparse peak"),
+            mistakes=("bytes per element", "sparse peak: high"),
             why="Half the bytes per weight, so half the batch makes up for them.",
         ),
         parts.in_simulator(
             "how long does an A100 take to add two fp32 arrays of "
             "2**30 elements, by the roofline? (scaling kernel elementwise)",
             (added, "ms"),
-            mistakes=("bytes per element 4", "GiB"),
+            mistakes=("bytes per element 4: low", "bytes per element 2: low", "GiB: low"),
             why="Three arrays move, two in and one out: there is no arithmetic to speak of.",
         ),
         parts.on_trainer(

@@ -56,8 +56,9 @@ this project axes have names, `data`, `fsdp`, `tensor`, and so have dimensions: 
 def after_the_guess(field, mesh, shape):
     split = sc.learn.array("A[I_X,J_Y]", mesh, shape)
     mistakes = (
-        *(f"copies {mesh['X']}", f"copies {mesh['Y']}", f"all members {mesh['X'] * mesh['Y']}"),
-        *("bytes per element 4", "bytes per element 2", "bits"),
+        *(f"copies {mesh['X']}: high", f"copies {mesh['Y']}: high"),
+        f"all members {mesh['X'] * mesh['Y']}: high",
+        *("bytes per element 4: low", "bytes per element 2: low", "bits: high"),
     )
     page = parts.opened(field, split.answer / 2**20, mistakes)
     meshes = {"2 x 4": {"X": 2, "Y": 4}, "4 x 2": {"X": 4, "Y": 2}}
@@ -206,7 +207,7 @@ def take_away(page):
             "`A[I_Y, J, K]` on a mesh of X=8, Y=4, Z=2: how many times one copy's bytes do all "
             "devices hold together?",
             (kept, "copies"),
-            mistakes=("copies 4", "copies 2", "copies 8"),
+            mistakes=("copies 4: high", "copies 2: low", "copies 8: low"),
             why="X and Z stand nowhere in the name: there is one copy of the array for each of "
             "their positions.",
         ),
@@ -215,10 +216,10 @@ def take_away(page):
             "device read its part from its memory? (scaling array ... --cluster dgx-h100 --ideal)",
             (read, "us"),
             mistakes=(
-                "bytes per element 2",
-                "bytes per element 4",
-                "copies 4",
-                "copies 8",
+                "bytes per element 2: high",
+                "bytes per element 4: high",
+                "copies 4: high",
+                "copies 8: high",
                 "thousand",
             ),
             why="All axes split the rows: nobody holds a copy, and all devices read at once.",
@@ -227,7 +228,13 @@ def take_away(page):
             "`scaling sharding llama3-8b --mesh fsdp=2,tensor=4` prints how the trainer splits "
             "every parameter, in fp32. What does a device hold of `layers/attention/key_DMK`?",
             (keys, "MB"),
-            mistakes=("bytes per element 2", "GiB", "copies 2", "copies 4", "layers 32"),
+            mistakes=(
+                "bytes per element 2: low",
+                "GiB",
+                "copies 2: high",
+                "copies 4: high",
+                "layers 32: low",
+            ),
             why="`fsdp` splits the width D, `tensor` the heads of the keys. The norms' scales are "
             "split over nothing: the command says so in its warning.",
         ),

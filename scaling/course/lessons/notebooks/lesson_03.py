@@ -67,9 +67,9 @@ def after_the_guess(across, cluster, field, inside, size):
     _nic = W[0].value / W[1].value
     _grown, _hops = across.ranks / inside.ranks, (across.ranks - 1) / (inside.ranks - 1)
     mistakes = (
-        *("node for chip 8", f"other network {_nic:.4g}", "bits"),
-        *(f"other network {_nic * _hops / _grown:.4g}", "both directions"),
-        *(f"grows with members {_grown:.4g}", f"grows with members {_hops:.4g}"),
+        *("node for chip 8: high", f"other network {_nic:.4g}: high", "bits: high"),
+        *(f"other network {_nic * _hops / _grown:.4g}: high", "both directions: high"),
+        *(f"grows with members {_grown:.4g}: high", f"grows with members {_hops:.4g}: high"),
     )
     page = parts.opened(field, ratio, mistakes, tolerance=0.25)
     kind = parts.dropdown(KINDS, "collective", "all-gather")
@@ -248,7 +248,7 @@ def take_away(page):
             f"how long does an all-reduce of V = {show(paper_size, 'bytes')} take around a ring of "
             f"eight A100 (NVLink: {show(300e9, 'bytes/s')} each way), without latency?",
             (1e3 * ring.time, "ms"),
-            mistakes=("all-reduce once", "ring 8", "both directions", "GiB", "thousand"),
+            mistakes=("all-reduce once: low", "ring 8: high", "both directions: low", "GiB: low"),
             why="Twice seven eighths of V, over one direction of NVLink.",
         ),
         parts.in_simulator(
@@ -256,7 +256,7 @@ def take_away(page):
             "B200, by the textbook? (`scaling collective all-gather --cluster dgx-b200 --nodes 4 "
             "--ideal`, and the bytes)",
             (1e3 * far.time, "ms"),
-            mistakes=("node for chip 8", "ring 4", "bits", "GiB", "both directions", "thousand"),
+            mistakes=("node for chip 8: high", "ring 4: high", "GiB: low", "both directions: low"),
             why=f"Here the network binds: {said(far.bottleneck)}. NVLink is twice as fast as an "
             "H100's, the NICs are the same.",
         ),

@@ -72,15 +72,15 @@ def after_the_guess(field, model, seq, shape):
     counted = sc.learn.count(model.value, seq_len=seq)
     exact, rule = counted["training FLOPs of a token"], counted["6 x parameters"]
     forward = counted["forward FLOPs of a token"]
-    _all = f"experts {6 * counted.answer / rule.answer:.4g}"
+    _all = f"experts {6 * counted.answer / rule.answer:.4g}: high"
     _experts = (_all,) if shape.moe else ()
-    per_layer = f"layers {shape.n_layers}"
+    per_layer = f"layers {shape.n_layers}: low"
     core = forward["attention core"].answer
     mistakes = (
-        *("backward", "multiply and add", "remat", per_layer, *_experts),
-        f"scores {exact.answer / rule.answer:.4g}",
-        f"backward {3 * exact.answer / rule.answer:.4g}",  # 2 N
-        f"causal {exact.answer / (exact.answer - 1.5 * core):.4g}",
+        *("backward: low", "multiply and add: low", "remat: high", per_layer, *_experts),
+        f"scores {exact.answer / rule.answer:.4g}: low",
+        f"backward {3 * exact.answer / rule.answer:.4g}: low",  # 2 N
+        f"causal {exact.answer / (exact.answer - 1.5 * core):.4g}: low",
     )
     page = parts.opened(field, exact.answer / 1e9, mistakes)
     weighed = forward.answer - core
@@ -259,21 +259,21 @@ def take_away(DEVICES, STATE, page):
             "a layer with D = 8192, F = 4 D without a gate, and as many heads of keys as of "
             "queries, with N H = D: its parameters?",
             (layer, "millions"),
-            mistakes=("gated", "remat", "thousand"),
+            mistakes=(f"third matrix {(4 + 3 * 4) / 12:.4g}: high",),
             why="Four D x D for attention and two D x 4 D for the MLP: 12 D squared.",
         ),
         parts.in_simulator(
             "with a causal mask that halves the scores, from which context does the core cost more "
             "than all else in a layer of llama3-70b? (scaling count llama3-70b --causal)",
             (masked, "tokens"),
-            mistakes=("causal", "layers 80", "ratio of groups 8"),
+            mistakes=("causal: low",),
             why="Half the scores: twice the context.",
         ),
         parts.on_trainer(
             "run `scaling train tiny --set model.d_ff=256 --mesh data=1 --devices 1 --steps 1`: "
             "what is the total of its table of parameters? Say it before you run it",
             (total, "bytes"),
-            mistakes=("bytes per element 4", "bytes per element 2", "gated", "layers 2"),
+            mistakes=("bytes per element 4: low", "bytes per element 2: low"),
             tolerance=0.0,
             why="To the byte: the trainer keeps fp32, and the count knows every norm.",
         ),

@@ -81,9 +81,10 @@ def after_the_guess(D, F, X, cluster, field, layer, nodes):
     memory = sc.learn.chip(sc.load_cluster(cluster).accelerator.name)["memory bandwidth"].answer
     nic = parts.links(cluster)["NIC of a chip"]
     mistakes = (
-        *("both directions", "sparse peak", "backward", f"all members {X}", f"ring {X}"),
-        *(f"memory for network {memory / forward.figures['W']:.4g}", "bits", "bytes per element 4"),
-        *(f"other network {forward.figures['W'] / nic:.4g}", "layers 32"),
+        *("both directions: low", "sparse peak: high", "training for forward: low"),
+        *(f"all members {X}: high", f"ring {X}: high"),
+        *(f"memory for network {memory / forward.figures['W']:.4g}: low", "bytes per element"),
+        f"other network {forward.figures['W'] / nic:.4g}: high",
     )
     page = parts.opened(field, forward.ideal, mistakes)
     product = measured_kernel("matmul", (16_384,) * 3, "bf16", "h100-sxm")
@@ -247,7 +248,7 @@ def take_away(page):
             f"a chip of {figure['C']} sends {figure['W']} in one direction over NVLink: how many "
             "tokens per device hide the gather, by C / W?",
             (blackwell["rule"].ideal, "tokens"),
-            mistakes=("both directions", "sparse peak", "ring 8", "thousand"),
+            mistakes=("both directions: low", "sparse peak: high"),
             why="The chip is faster and so are its links: nearly the same number as before.",
         ),
         parts.in_simulator(
@@ -255,7 +256,12 @@ def take_away(page):
             "it need on 16 nodes of H100? (scaling limits mixtral-8x7b --cluster dgx-h100 --nodes "
             "16 --ideal)",
             (sparse.ideal, "tokens"),
-            mistakes=("experts 4", "ring 16", "node for chip 8"),
+            mistakes=(
+                "experts 4: low",
+                "experts 2: high",
+                "ring 16: high",
+                "node for chip 8: high",
+            ),
             why="All experts are sent and a token uses two of them: E / k more tokens.",
         ),
         parts.on_trainer(
@@ -263,7 +269,7 @@ def take_away(page):
             "`--mesh fsdp=8 --run-dir runs/shards`. The losses agree. How many bytes of parameters "
             "does a device hold in the second? Say it before you run it",
             (held, "bytes"),
-            mistakes=("copies 8", "bytes per element 4", "bytes per element 2"),
+            mistakes=("copies 8: high", "bytes per element 4: low", "bytes per element 2: low"),
             tolerance=0.005,
             why="An eighth of every matrix in fp32; the norms are small and stay whole.",
         ),

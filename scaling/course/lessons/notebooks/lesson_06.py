@@ -80,8 +80,9 @@ def guess():
 def after_the_guess(cluster, field, inner, model, per_node, width):
     limit = sc.learn.limits(model.value, cluster=cluster.value, nodes=2)["largest tensor axis"]
     mistakes = (
-        *(f"ring {per_node}", f"whole node {per_node / limit.ideal:.6g}", "both directions"),
-        *("sparse peak", "gated", "multiply and add", "backward", f"width {inner / width:g}"),
+        *(f"ring {per_node}: low", f"whole node {per_node / limit.ideal:.6g}: high"),
+        *("both directions: high", "sparse peak: low", "third matrix: high"),
+        *("multiply and add: low", "training for forward: high", f"width {inner / width:g}: low"),
     )
     close = 0.065  # 7 chips of a node of H100 are right for llama3-8b, all 8 are not
     page = parts.opened(field, limit.ideal, mistakes, tolerance=close)
@@ -231,7 +232,7 @@ def take_away(page):
             f"the rule F W / C for Llama 3 70B, F = {sc.load_run('llama3-70b').model.d_ff:,}, on a "
             "DGX B200: how many chips?",
             (blackwell["rule"].ideal, "chips"),
-            mistakes=("both directions", "sparse peak", "ring 8"),
+            mistakes=("both directions: high", "sparse peak: low"),
             why="Twice an H100's bandwidth, more than twice its FLOP/s: fewer chips, not more.",
         ),
         parts.in_simulator(
@@ -239,7 +240,7 @@ def take_away(page):
             "limits llama3-70b --cluster dgx-b200 --nodes 2 --ideal`, table of the part `largest "
             "tensor axis`",
             (over_two["textbook (devices)"], "chips"),
-            mistakes=("gated", "ring 2", "both directions"),
+            mistakes=("third matrix: high", "ring 2: low", "both directions: high"),
             why=f"{said(over_two['link'])} binds: NVLink of a B200 is so fast that the NICs come "
             "first.",
         ),
@@ -249,7 +250,7 @@ def take_away(page):
             f"tensor=2 --set model.n_layers={layers}` compiles it and counts them. (`scaling train "
             "tiny --mesh tensor=2 --devices 2` runs it: the loss is that of `--mesh data=2`)",
             (scatters, "calls"),
-            mistakes=("one way", "all-reduce once"),
+            mistakes=("one way: low",),
             tolerance=0.001,
             why="Attention and the MLP have one each, forward and backward; as many all-gathers.",
         ),

@@ -55,9 +55,10 @@ def after_the_guess(clusters, devices, example, field, shape, whole):
     least = shape.d_ff / 2  # tokens of a device
     rule = sc.learn.limits(example, whole.cluster, whole.nodes)["rule"].ideal
     mistakes = (
-        *("longest axis 2", f"width {shape.d_model / least:.4g}", f"all members {devices}"),
-        f"width {shape.d_ff / shape.d_model:g}",
-        *(f"hidden for fewest {rule / least:.4g}", f"hidden for fewest {7 / 8 * rule / least:.4g}"),
+        *("longest axis 2: high", f"width {shape.d_model / least:.4g}: high"),
+        f"all members {devices}: high",
+        f"width {shape.d_ff / shape.d_model:g}: low",
+        *(f"hidden for fewest {part * rule / least:.4g}: high" for part in (1, 7 / 8)),
     )
     page = parts.opened(field, least, mistakes)
 

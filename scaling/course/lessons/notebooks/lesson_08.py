@@ -53,9 +53,10 @@ def after_the_guess(field, group, model, moe, where):
     rule = limits["rule"]
     ratio, nodes = moe.n_experts / moe.experts_per_token, where["nodes"]
     mistakes = (
-        *(f"experts {ratio:g}", f"experts {moe.n_experts}", f"experts {moe.experts_per_token}"),
-        *("all-reduce once", "both directions", "backward", f"all members {nodes * 8}"),
-        *(f"ring {nodes}", "node for chip 8"),
+        *(f"experts {ratio:g}: low", f"experts {moe.n_experts}: low"),
+        f"experts {moe.experts_per_token}",
+        *("all-reduce once: low", "both directions: low", f"all members {nodes * 8}: high"),
+        *(f"ring {nodes}: high", "node for chip 8: high"),
     )
     page = parts.opened(field, limits.ideal, mistakes, tolerance=0.05)
     network = parts.powers("network times", -2, 3)
@@ -125,14 +126,19 @@ def take_away(page):
             "128 experts, 4 for each token; a dense model needs C / W = 2475. How "
             "many tokens does data parallelism of the mixture need?",
             (needed, "tokens"),
-            mistakes=("experts 32", "experts 128", "all-reduce once"),
+            mistakes=(
+                "experts 32: low",
+                "experts 128: low",
+                "experts 4: high",
+                "all-reduce once: low",
+            ),
             why="The bytes are those of all experts, the FLOPs those of k.",
         ),
         parts.in_simulator(
             "all-to-all over the 8 H100 of a node, each sends 64 MiB: how long "
             "by the rule, --ideal? (scaling collective all-to-all)",
             (exchange, "ms"),
-            mistakes=("ring 8", "node for chip", "both directions", "GiB"),
+            mistakes=("ring 8: high", "node for chip", "both directions: low", "GiB: low"),
             why="Seven eighths of what a device sends leave it; nothing travels twice.",
         ),
         parts.same_losses(

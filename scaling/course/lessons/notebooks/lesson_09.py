@@ -72,8 +72,8 @@ def after_the_guess(field):
         "both passes": 2 * (P - 1) / (M + 2 * (P - 1)),
         "one batch": (P - 1) / P,
     }
-    betrayed = (f"{name} {share / plain.ideal:.4g}" for name, share in wrong.items())
-    mistakes = (*betrayed, f"stages {P}", "percent")
+    betrayed = (f"{name} {share / plain.ideal:.4g}: high" for name, share in wrong.items())
+    mistakes = (*betrayed, f"stages {P}: high", "percent: low")
     page = parts.opened(field, 100 * plain.ideal, mistakes, tolerance=0.05)
     entry = next(
         one
@@ -217,14 +217,14 @@ def take_away(bubble, page):
             "eight stages with two parts each, sixteen microbatches: which share of the step is "
             "bubble?",
             (100 * halved.ideal, "%"),
-            mistakes=("percent",),
+            mistakes=("percent: low",),
             why=f"With one part it would be {bubble(8, 16).ideal:.1%}.",
         ),
         parts.in_simulator(
             "how many microbatches do eight stages of one part need for a bubble of a twentieth? "
             "`scaling limits llama3-70b --cluster dgx-h100 --nodes 8 --mesh stage=8,tensor=8`",
             (bubble(8, 16).parts[0].ideal, "microbatches"),
-            mistakes=("stages 8",),
+            mistakes=("stages 8: high",),
             why="Nineteen for each stage after the first.",
         ),
         parts.on_trainer(
@@ -234,7 +234,7 @@ def take_away(bubble, page):
             f"batch.microbatches={asked['microbatches']}` compiles it and counts them. (`scaling "
             "train tiny --mesh stage=2 --devices 2` runs it: the loss is that of `--mesh data=2`)",
             (2 * (asked["microbatches"] + asked["stages"] - 1), "calls"),
-            mistakes=("one way",),
+            mistakes=("one way: low",),
             tolerance=0.001,
             why="As many as turns, twice.",
         ),

@@ -64,9 +64,10 @@ def after_the_guess(NIC, field, group, model):
     figures = hidden.figures
     _memory = sc.learn.chip("h100-sxm")["memory bandwidth"].answer
     mistakes = (
-        *(f"ratio of groups {figures['N'] / figures['K']:g}", "both directions", "causal", "bits"),
-        *(f"memory for network {_memory / NIC:.4g}", "bytes per element 2"),
-        *(f"other network {limit.figures['W'] / NIC:g}", "node for chip 8"),
+        *(f"ratio of groups {figures['N'] / figures['K']:g}: high", "both directions: low"),
+        *("causal: low", "bits: low"),
+        *(f"memory for network {_memory / NIC:.4g}: low", "bytes per element 2"),
+        *(f"other network {limit.figures['W'] / NIC:g}: low", "node for chip 8: low"),
     )
     page = parts.opened(field, hidden.ideal, mistakes)
     page.show(
@@ -132,14 +133,20 @@ def take_away(limit, page):
             "32 heads of queries, 8 of keys and values, dimension 64, bf16, 16384 "
             "tokens on a device: how many bytes of keys and values does it send in one hop?",
             (sent, "bytes"),
-            mistakes=("keys and values", "bytes per element", "ratio of groups 4", "bits"),
+            mistakes=(
+                *("keys and values: low", "bytes per element", "ratio of groups 4: high"),
+                "bits: high",
+            ),
             why="2 for keys and values, 8 heads, 64 numbers, 2 bytes: two KiB a token.",
         ),
         parts.in_simulator(
             "llama3-70b on dgx-b200 with --nodes 2: from how many tokens per device is a ring "
             "over both nodes hidden, by the textbook? (scaling limits)",
             (blackwell["textbook (tokens)"], "tokens"),
-            mistakes=("node for chip", "both directions", "sparse peak", "ratio of groups 8"),
+            mistakes=(
+                *("node for chip: low", "both directions: low", "sparse peak: high"),
+                "ratio of groups 8: high",
+            ),
             why="The chips are more than twice as fast and the NICs are the same, but 64 heads of "
             "queries share 8 of keys and values.",
         ),

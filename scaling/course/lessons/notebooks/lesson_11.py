@@ -73,8 +73,8 @@ def after_the_guess(X, entry, field, run, steps):
         "uncut": 12 * P,
         "all members": _peak * X,
     }
-    betrayed = (f"{name} {size / _peak:.4g}" for name, size in wrong.items())
-    mistakes = (*betrayed, f"uncut {16 * P / _peak:.4g}", "bytes per element 2", "bits")
+    betrayed = (f"{name} {size / _peak:.4g}: high" for name, size in wrong.items())
+    mistakes = (*betrayed, f"uncut {16 * P / _peak:.4g}: high", "bits: high")
     page = parts.opened(field, _peak / 1e9, mistakes)
     policy = mo.ui.radio(list(steps), value="none", label="remat", inline=True)
     page.show(
@@ -130,13 +130,12 @@ def take_away(page, steps):
             "70e9 parameters, 16 bytes each, H100 with 80e9 bytes: how many devices "
             "do weights, gradients and optimizer fill?",
             (filled, "devices"),
-            mistakes=("bytes per element 4", "bits", f"state alone {16 / 12:.4g}"),
+            mistakes=("bytes per element 4: low", "bits: high", f"state alone {16 / 12:.4g}: low"),
             why="Before a single activation.",
         ),
         parts.in_simulator(
             "how many times as long is the step with remat full as with none?",
             (longer, "times"),
-            mistakes=("remat",),
             why="Less than 4/3: the attention kernel recomputes its scores anyway, and what is "
             "gathered once serves both passes.",
         ),

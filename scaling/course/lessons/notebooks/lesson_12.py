@@ -63,8 +63,8 @@ def after_the_guess(cases, field, steps):
     foretold = two["500Mbit"].predicted / two["1Gbit"].predicted
     doubled = 1 + two["1Gbit"].time["exposed_communication"] / two["1Gbit"].predicted
     mistakes = (
-        *(f"whole step {2 / grew:.4g}", f"no wait {1 / grew:.4g}", f"upside down {grew**2:.4g}"),
-        f"whole step {4 / grew:.4g}",
+        *(f"whole step {2 / grew:.4g}: high", f"no wait {grew:.4g}: low"),
+        *(f"upside down {grew**2:.4g}: low", f"whole step {4 / grew:.4g}: high"),
     )
     page = parts.opened(field, grew, mistakes, tolerance=0.05)
     times = zip(("T", "T_half"), ("1Gbit", "500Mbit"), strict=True)
@@ -243,7 +243,7 @@ def take_away(page):
             "in seconds, a step takes 3 at the full rate of a link and 5 at half of it, nothing "
             "hidden: how long without the link?",
             (without, "s"),
-            mistakes=("no wait 3",),
+            mistakes=("no wait 3: high",),
             why="Half the rate adds the link's time once more: 2; what is left is 1.",
         ),
         parts.in_simulator(

@@ -54,9 +54,10 @@ def after_the_guess(batch, cluster, count, field, model, tokens):
     days = tokens / best_plan.run.batch.tokens * float(best_plan.prediction.step_time) / 86400
     reached = least / 86400 / days
     mistakes = (
-        *("backward", "remat", "sparse peak", "hours", "node for chip 8", f"all members {devices}"),
-        *(f"peak for reached {1 / reached:.4g}", f"usual share {reached / 0.4:.4g}"),
-        f"scores {float(best_plan.prediction.mfu) / reached:.4g}",
+        *("backward: low", "remat: high", "sparse peak: low", "hours: high", "node for chip 8"),
+        *(f"all members {devices}: high", f"peak for reached {1 / reached:.4g}: low"),
+        *(f"usual share {reached / 0.4:.4g}: high",),
+        f"scores {float(best_plan.prediction.mfu) / reached:.4g}: low",
     )
     page = parts.opened(field, days, mistakes)
     figures = (
@@ -159,21 +160,21 @@ def take_away(page):
             "70e9 parameters, 15e12 tokens, 4096 chips of 990e12 FLOP/s at an MFU of "
             "0.45: how many days?",
             (answer_on_paper, "days"),
-            mistakes=("backward", "remat", "hours", "sparse peak"),
+            mistakes=("backward: low", "remat: high", "hours: high", "sparse peak: low"),
             why="6 P D, over what the chips really do.",
         ),
         parts.in_simulator(
             "the fewest H100 that hold weights and optimizer of llama3-405b at "
             "16 bytes a parameter? (scaling budget --bytes-per-parameter 16)",
             (fewest, "devices"),
-            mistakes=("bits", "GiB", "bytes per element"),
+            mistakes=("bits: high", "GiB", "bytes per element"),
             why="And not one activation among them.",
         ),
         parts.on_trainer(
             "train the best plan of this machine by the commands below: how many tokens has it "
             "seen at the end (`tokens_seen` of metrics.jsonl)? Say it before you run it",
             (seen, "tokens"),
-            mistakes=("copies 8",),
+            mistakes=("copies 8: high",),
             tolerance=0.0,
             why="Sequences times tokens times steps: a mesh divides a batch and does not multiply "
             "it.",

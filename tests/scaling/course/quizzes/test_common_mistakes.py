@@ -1,11 +1,13 @@
 """What a wrong guess betrays."""
 
 import math
+import re
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from scaling.course.lessons.index import labs, lessons
 from scaling.course.quizzes.common_mistakes import KNOWN, diagnose, mistake
 from scaling.meshes.errors import InputError
 
@@ -66,3 +68,14 @@ def test_seconds_for_milliseconds_are_told_without_a_quiz_that_lists_them():
 def test_an_unknown_mistake_is_named_with_the_nearest():
     with pytest.raises(InputError, match="bits"):
         mistake("bit")
+
+
+@pytest.mark.parametrize("lesson", (*lessons(), *labs()), ids=lambda one: one.file.stem)
+def test_a_mistake_whose_number_a_lesson_computes_is_told_to_that_number_alone(lesson):
+    text = lesson.file.read_text(encoding="utf-8")
+    computed = re.findall(r'f"([a-z ]+ \{[^}"]*:\.\d+g\})(: high|: low)?"', text)
+    assert [words for words, side in computed if not side and words.split(" {")[0] in KNOWN] == []
+
+
+def test_large_factors_are_written_out():
+    assert "by a factor of 1,000;" in str(diagnose(1000.0, 1.0, 0.03, ())).replace("\n", ";")

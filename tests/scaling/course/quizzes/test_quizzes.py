@@ -95,3 +95,13 @@ def test_commas_stand_between_groups_of_three_digits(text, value):
             guess_of(text)
     else:
         assert guess_of(text) == value
+
+
+@pytest.mark.parametrize(
+    ("id", "number"),
+    [("gpu-q1.2", "26.9 TFLOP/s"), ("tpu-q3", "57,375"), ("inference-q3", "1.4 ms")],
+)
+def test_the_command_below_an_answer_prints_it(id, number, capsys):
+    for line in find(id).answers[0].typed:
+        main(shlex.split(line)[1:])
+    assert number in capsys.readouterr().out

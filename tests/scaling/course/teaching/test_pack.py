@@ -92,7 +92,8 @@ def test_the_page_has_the_number_that_each_mistake_gives(packed):
         answer, unit = one.answer
         assert show(answer, unit) in page and one.text in page
         for known in map(mistake, one.mistakes):
-            assert show(answer * known.factor, unit) in page and known.sentence in page
+            assert all(show(answer * ratio, unit) in page for ratio in known.ratios)
+            assert known.sentence in page
     assert found.takeaway and f"To remember: {found.takeaway}" in page
     assert f"{MINUTES - 10} - {MINUTES}" in page and "scaling learn quiz " in page
 
