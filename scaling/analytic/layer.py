@@ -112,6 +112,7 @@ class Layer:
             else op
             for op in (*self.forward(), *self.backward())
         ]
+        sent = replace(sent, beside=tuple(replace(call, apart=True) for call in sent.beside))
         return marked(sent.wrap(block), " in a pair")
 
     @property

@@ -40,6 +40,7 @@ LANES = {  # pixels of a lane, and below it; the share from which on a column of
     "compute": (26.0, 2.0, 0.5),
     "communication": (7.0, 2.0, 0.0),
     "weights": (7.0, 2.0, 0.0),
+    "experts": (7.0, 2.0, 0.0),
     "permute": (7.0, 10.0, 0.0),
 }
 MOST_STAGES = 32  # rows of more are too thin to be read: the first and last ones are drawn

@@ -24,7 +24,7 @@ from scaling.simulate.memory import ON_DEVICE, memory_over_time
 from scaling.simulate.prediction import axis_name
 from scaling.simulate.step import Priced
 
-STREAMS = {"compute": 1, "communication": 2, "permute": 3, "copy": 4, "weights": 5}
+STREAMS = {"compute": 1, "communication": 2, "permute": 3, "copy": 4, "weights": 5, "experts": 6}
 MICROSECONDS = 1e6  # the unit of the format
 PREDICTED, MEASURED = 1, 2  # ids of the processes of a trace
 Record = dict[str, Any]  # one event of the format

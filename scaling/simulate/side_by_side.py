@@ -18,14 +18,14 @@ import numpy as np
 
 from scaling.program.ir import Collective, Kernel, Number, Operation, as_float, some
 
-Stream = Literal["compute", "communication", "permute", "weights", "copy"]
+Stream = Literal["compute", "communication", "permute", "weights", "experts", "copy"]
 Part = Literal[
     "compute", "bubble", "optimizer", "exposed", "copied", "communication", "host", "time"
 ]  # copied: the part of host that waits for asynchronous copies
 Clock = Stream | Literal["issued"] | tuple[Literal["start", "end"], str]
 Key = tuple[Part, str]  # what is summed, and the operation where it is kept by name
 STREAMS: tuple[Stream, ...] = get_args(Stream)
-COMMUNICATION: tuple[Stream, ...] = "communication", "permute", "weights"
+COMMUNICATION: tuple[Stream, ...] = "communication", "permute", "weights", "experts"
 CLOCKS: tuple[Clock, ...] = (*STREAMS, "issued")
 MOST_EVENTS = 500_000  # that are kept, chosen by this project: ten seconds' work, a trace of 100 MB
 
@@ -199,7 +199,9 @@ def stream_of(collective: Collective) -> Stream:
     """The stream of a collective."""
     if collective.kind == "permute":
         return "permute"
-    return "weights" if collective.apart else "communication"
+    if not collective.apart:
+        return "communication"
+    return "experts" if collective.kind == "all-to-all" else "weights"
 
 
 def where(condition: Number, first: Number, second: Number) -> Number:

@@ -1,4 +1,4 @@
-"""Start and end of every operation: the schedule run on a compute and three communication streams.
+"""Start and end of every operation: the schedule run on a compute and four communication streams.
 
     compute  |matmul|matmul|......wait|matmul|        ....: exposed communication
     comm          |all-gather[fsdp]---|                     |---|: hidden where compute is busy
@@ -8,8 +8,9 @@ A kernel starts when the compute stream is free. An asynchronous collective is i
 starts when its own stream is free: permutes have one, all others another, and on each one runs at a
 time, in the order of issue, as XLA's GPU runtime has it (openxla/xla, AsyncStreamKind, P2P and
 COLLECTIVE). Those `apart` have a third: what moves weights and gradients in software on PyTorch,
-where each communicator has a stream (pytorch/pytorch, ProcessGroupNCCL). What runs side by side
-takes longer (`scaling.simulate.side_by_side`).
+where each communicator has a stream (pytorch/pytorch, ProcessGroupNCCL); and a fourth what experts
+exchange beside the layers of two microbatches. What runs side by side takes longer
+(`scaling.simulate.side_by_side`).
 
 A Wait holds the compute stream until its collective is over; a synchronous collective holds both.
 What takes no time, such as what a configuration does not run, is not issued and waits for no
