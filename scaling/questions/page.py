@@ -17,7 +17,7 @@ from scaling.meshes.units import (
 Value = float | int | str | None
 DAY = 86_400.0  # s
 HOURS = 7200.0  # s from which a time is in hours
-MOST_DIGITS = 1e18  # from here on floats are not whole numbers by themselves
+MOST_DIGITS = 2.0**53  # from here on floats are not whole numbers by themselves
 LEAST_DIGITS = 1e-9  # below it a power of ten says more than zeros
 EXPONENT = 1e18  # FLOPs from which a power of ten says more than a prefix
 BINARY, DECIMAL = "bytes in GiB", "bytes in GB"  # where one page has sizes of both kinds

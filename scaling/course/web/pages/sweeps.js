@@ -55,7 +55,7 @@ function start(i) {
   const speed = (where) => (bus[where] / 1e9).toFixed(0);
   at("task").textContent =
     said("sweeps.task", { name: model.name, layers: model.n_layers, width: model.d_model, gpus, batch: global_batch,
-      tokens: seq_len, network: TEXTS[`sweeps.${network}`] ?? network, inside: speed("inside"), across: speed("across"),
+      tokens: seq_len.toLocaleString("en"), network: TEXTS[`sweeps.${network}`] ?? network, inside: speed("inside"), across: speed("across"),
       count: rows.length });
   at("choices").replaceChildren(...CHOICES.map(field), dataField());
   at("game").hidden = false;
