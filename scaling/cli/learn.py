@@ -115,7 +115,7 @@ def learn(
             case "ladder":
                 if not (name or "").strip() or len(guess) > 1:
                     raise InputError(f"write {EXAMPLE}, with one --guess at most")
-                return show(ladder_of(name or "", guess_of(guess[0]) if guess else None), json)
+                return show(ladder_of(name or "", guess_of(guess[0], "s") if guess else None), json)
             case "sweep":
                 return _sweep(name, tries, json)
             case "find":
@@ -243,7 +243,8 @@ def _asked(answer: QuizAnswer) -> float:
     """Return the reader's guess; what is no number is asked for again."""
     while True:
         try:
-            return guess_of(input(f"{t(answer.name)} ({t(answer.unit or 'a ratio')})? "))
+            asked = f"{t(answer.name)} ({t(answer.unit or 'a ratio')})? "
+            return guess_of(input(asked), answer.unit)
         except InputError as error:
             print(said(str(error)))
         except EOFError:

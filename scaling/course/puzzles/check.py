@@ -4,6 +4,7 @@ The rules say which keys of its run an answer may change, and how many. Keys are
 dotted: `mesh` allows `mesh.fsdp`, `remat` allows `remat.save`.
 """
 
+import re
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -188,6 +189,12 @@ def placed(puzzle: Puzzle, answer: Run) -> Target:
 
 def _check_rules(puzzle: Puzzle, start: Run, answer: Run, place: Cluster) -> None:
     """Raise InputError for an answer that is against the rules; `place` is the puzzle's cluster."""
+    named = re.fullmatch(r"puzzle-(\d+)", answer.name)
+    if named and int(named[1]) != puzzle.number:
+        raise InputError(
+            f"the run is called {answer.name!r}, and this is puzzle {puzzle.number}; write scaling "
+            f"learn check {named[1]}, or another name"
+        )
     if answer.cluster not in (None, start.cluster):
         raise InputError(
             f"puzzle {puzzle.number} is priced on {puzzle.nodes} node(s) of {puzzle.cluster}, and "

@@ -54,18 +54,20 @@ def guesses_of(quiz: Quiz, written: Sequence[object]) -> list[float | None]:
     if len(written) > count:
         numbers = "number" if count == 1 else "numbers"
         raise InputError(f"{quiz.id} asks for {count} {numbers}, not {len(written)}")
-    return [None if guess is None else guess_of(guess) for guess in written]
+    asked = zip(quiz.answers, written, strict=False)
+    return [None if guess is None else guess_of(guess, answer.unit) for answer, guess in asked]
 
 
-def guess_of(written: object) -> float:
+def guess_of(written: object, unit: str = "") -> float:
     """Return a guess as it was written, `1,040` or `2e-3`; InputError for what is no number."""
+    where = t(", in {unit}", unit=t(unit)) if unit else ""
     text = shorten(str(written), LONGEST)
     try:
         value = float(THOUSANDS.sub(lambda found: found[0].replace(",", ""), text))
     except ValueError:
         value = float("inf")
     if not abs(value) < float("inf"):
-        raise InputError(f"{text!r} is no number; write for example 1.04 or 2e3")
+        raise InputError(f"{text!r} is no number; write for example 1.04 or 2e3{where}")
     return value
 
 

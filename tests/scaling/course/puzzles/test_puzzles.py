@@ -203,3 +203,8 @@ def test_a_row_of_characters_shows_what_fills_each_part():
 def test_puzzles_bring_their_own_clusters():
     stated = {puzzle.cluster for puzzle in puzzles() if puzzle.cluster.endswith(".toml")}
     assert stated and all((FOLDER / name).is_file() for name in stated)
+
+
+def test_the_run_of_another_puzzle_is_named_by_its_number():
+    with pytest.raises(InputError, match="write scaling learn check 1"):
+        check_puzzle(2, find(1).start, source="analytic")

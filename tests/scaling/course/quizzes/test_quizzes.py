@@ -105,3 +105,8 @@ def test_the_command_below_an_answer_prints_it(id, number, capsys):
     for line in find(id).answers[0].typed:
         main(shlex.split(line)[1:])
     assert number in capsys.readouterr().out
+
+
+def test_a_guess_with_a_unit_is_told_the_one_that_is_asked(capsys):
+    assert main(["learn", "quiz", "gpu-q2.3", "--guess", "1044us"]) == 2
+    assert "2e3, in ms" in capsys.readouterr().err
