@@ -48,12 +48,10 @@ class Refusals:
         return self.known[key]
 
     def _with(self, microbatches: int) -> Run:
-        """The run with so many; others' interleaved schedule divides as ours does."""
+        """The run with so many."""
         if microbatches in self.runs:
             return self.runs[microbatches]
         run = self.run
-        if run.software != OURS and run.pipeline.virtual_stages > 1:
-            run = replace(run, pipeline=replace(run.pipeline, schedule="interleaved"))
         batch, sharding = run.batch, replace(run.sharding, zero_stage=3)
         tried = replace(run, batch=replace(batch, microbatches=microbatches), sharding=sharding)
         return self.runs.setdefault(microbatches, tried)

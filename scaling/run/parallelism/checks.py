@@ -85,6 +85,11 @@ def check_settings(run: Run) -> None:
             f"recompute={[*run.recompute]}: the model {run.name} has no {lacking[0]} (mla_up_proj "
             "is of latent attention, moe_act of experts); leave it out"
         )
+    if run.precision.dispatch == "fp8" and run.precision.compute != "fp8":
+        raise InputError(
+            "precision.dispatch='fp8' sends tokens as products in fp8 take them, and precision."
+            f"compute is {run.precision.compute!r}; set precision.compute=fp8, or leave it out"
+        )
     train = run.train
     check_fields(train, ("steps", "keep_checkpoints", "eval_batches"), 1, where="train.")
     check_fields(train, NOT_NEGATIVE, 0, where="train.")

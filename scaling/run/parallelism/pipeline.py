@@ -31,13 +31,7 @@ def check_stages(run: Run, rules: Rules) -> None:
     mesh, virtual_stages = rules.mesh, run.pipeline.virtual_stages
     if mesh.stage == 1:
         return
-    _check_both_ends(run, mesh)
-    schedule = run.pipeline.schedule
-    if virtual_stages > 1 and RUNS_AS.get(schedule) != "interleaved":
-        raise InputError(
-            f"pipeline.virtual_stages={virtual_stages} is for pipeline.schedule 'interleaved', and "
-            f"the schedule is {schedule!r}; use interleaved, or virtual_stages 1"
-        )
+    _check_schedule(run, mesh)
     _check_layers(run.model.n_layers, mesh.stage, virtual_stages)
     microbatches = run.batch.microbatches
     if virtual_stages > 1 and microbatches % mesh.stage:
@@ -71,7 +65,7 @@ def check_parts(run: Run, shape: MeshShape) -> None:
             "backward, and pipeline.schedule='gpipe' ends all forward passes before any backward "
             "one; use 1f1b, interleaved, zero_bubble or dualpipe"
         )
-    _check_both_ends(run, shape)
+    _check_schedule(run, shape)
     if shape.stage > 1 and (parts := shape.stage * rounds) > layers:
         product = f" x pipeline.virtual_stages={rounds} = {parts:,}" if rounds > 1 else ""
         most = layers // shape.stage
@@ -82,16 +76,22 @@ def check_parts(run: Run, shape: MeshShape) -> None:
         )
 
 
-def _check_both_ends(run: Run, shape: MeshShape) -> None:
-    """Raise InputError unless DualPipe can send microbatches in at both ends."""
+def _check_schedule(run: Run, shape: MeshShape) -> None:
+    """Raise InputError for virtual stages that a schedule has not, or ends that DualPipe lacks."""
     stages, count, virtual = shape.stage, run.batch.microbatches, run.pipeline.virtual_stages
-    if run.pipeline.schedule != "dualpipe" or stages == 1:
+    schedule = run.pipeline.schedule
+    if stages == 1:
         return
-    if virtual > 1 or stages % 2 or count % 2 or count < 2 * stages:
+    if schedule == "dualpipe" and (virtual > 1 or stages % 2 or count % 2 or count < 2 * stages):
         raise InputError(
             "pipeline.schedule='dualpipe' takes an even number of stages, an even number of "
             f"microbatches, at least twice as many, and virtual_stages 1; got stage={stages}, "
             f"batch.microbatches={count} and pipeline.virtual_stages={virtual}"
+        )
+    if virtual > 1 and RUNS_AS.get(schedule) != "interleaved":
+        raise InputError(
+            f"pipeline.virtual_stages={virtual} is for pipeline.schedule 'interleaved', and the "
+            f"schedule is {schedule!r}; use interleaved, or virtual_stages 1"
         )
 
 

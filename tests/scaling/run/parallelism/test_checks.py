@@ -189,3 +189,10 @@ def test_modules_that_a_model_lacks_are_not_computed_again():
         with pytest.raises(InputError, match=f"the model tiny has no {module}"):
             check_settings(run)
     check_settings(replace(run, recompute=("layernorm",)))
+
+
+def test_tokens_are_dispatched_in_fp8_for_products_in_fp8():
+    run = replace(TINY, software="megatron", precision=Precision("bf16", dispatch="fp8"))
+    with pytest.raises(InputError, match="precision.compute is 'bf16'; set precision.compute=fp8"):
+        check_settings(run)
+    check_settings(replace(run, precision=Precision("fp8", dispatch="fp8")))

@@ -141,6 +141,10 @@ def test_the_line_says_layers_ticks_and_idle_share():
         ({"pipeline": Pipeline("dualpipe")}, "'dualpipe' is of other software; use 1f1b"),
         ({"pipeline": Pipeline("zero_bubble")}, "'zero_bubble' is of other software"),
         (
+            {"software": "megatron", "pipeline": Pipeline("zero_bubble", 2)},
+            "virtual_stages=2 is for pipeline.schedule 'interleaved'",
+        ),
+        (
             {"software": "megatron", "overlap": Overlap(experts=True)},
             "pipeline.schedule='gpipe' ends all forward passes before any backward",
         ),
