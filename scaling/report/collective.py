@@ -46,7 +46,8 @@ def heading(prices: Sequence[CollectivePrice], cluster: Cluster, dtype: str | No
         kind += f" with skew {first.skew:g}"
     if first.sent is not None:
         kind += f", {first.sent / first.bytes:.3g} of the buffer sent"
-    return f"{kind}, {groups}{first.ranks} ranks on {nodes}{cluster.name}, {first.grade} figures"
+    ranks = f"{first.ranks} rank{'s' * (first.ranks != 1)}"
+    return f"{kind}, {groups}{ranks} on {nodes}{cluster.name}, {first.grade} figures"
 
 
 def table(prices: Sequence[CollectivePrice]) -> list[str]:
