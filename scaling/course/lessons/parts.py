@@ -427,7 +427,7 @@ class Page:
 
     def problem(self, where: str, text: str, unit: str) -> Any:
         """Return the field of one problem; `where` says how it is to be solved."""
-        return _field(f"**{t(where)}:** {text} ({unit})")
+        return _field(f"**{t(where)}:** {text} ({t(unit)})")
 
     def verdicts(self, problems: ProblemFields) -> Any:
         """Return what is said to the number in each field: nothing until there is one."""
