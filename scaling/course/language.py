@@ -27,6 +27,8 @@ FIELD = re.compile(
     r"(?<!\{)\{(?!\{)[^{}]*(?:\{[^{}]*\}[^{}]*)*\}"
 )  # of a text, as an f-string has it
 DRAWN = re.compile(r"(<(?:text|title)\b[^>]*>)([^<]+)")  # words of an SVG
+FORMATTED = ("{format_memory(", "{format_rate(", "{format_size(", "{format_time(")
+QUANTITY = r"((?:inf|[-+\d.,e]+) \S+)"  # as those write one: `12 ms`
 PATTERN = "pattern"  # flag of texts that the engine fills: said() finds them by what they say
 ENTRY = re.compile(
     r'^(?:#, (\w+)\n)?msgid ((?:"[^\n]*"\n)+)msgstr ((?:"[^\n]*"(?:\n|\Z))+)', re.MULTILINE
@@ -105,14 +107,21 @@ def _patterns(name: str) -> list[tuple[re.Pattern[str], list[str], str]]:
     """Return patterns of what the engine fills, their fields and translations; longest first."""
     found = {} if name == "en" else entries(_file(name), PATTERN)
     words = lambda english: len(FIELD.sub("", english))
+    pieces = lambda english: re.split(f"({FIELD.pattern})", english)
     return [
         (
-            re.compile("(.*)".join(map(re.escape, FIELD.split(english))), re.DOTALL),
+            re.compile("".join(map(_expression, pieces(english))), re.DOTALL),
             FIELD.findall(english),
             found[english],
         )
         for english in sorted(found, key=words, reverse=True)
     ]
+
+
+def _expression(piece: str) -> str:
+    """Return what a piece of a pattern matches: itself, a quantity or, in another field, all."""
+    other = "(.*)" if FIELD.fullmatch(piece) else re.escape(piece)
+    return QUANTITY if piece.startswith(FORMATTED) else other
 
 
 def entries(po: str, flag: str = "") -> dict[str, str]:

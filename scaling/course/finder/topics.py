@@ -22,7 +22,7 @@ from scaling.course.quizzes.quiz import find as find_quiz
 from scaling.meshes.errors import InputError
 from scaling.meshes.reading import package_toml, read
 from scaling.meshes.result import Result
-from scaling.questions.answer import GUIDE, Answer
+from scaling.questions.answer import GUIDE
 
 EXAMPLES = ("all-gather", "MFU", "bubble", "KV cache")
 WORD, TITLE, SECTION, ASKED = 8, 4, 2, 1  # what a match counts; chosen by this project
@@ -148,11 +148,7 @@ def _lines(topic: Topic) -> Iterator[str]:
     for line, asked in groupby(topic.commands, lambda command: command.partition(" :: ")[0]):
         yield f"  $ scaling {line}"
         for _, *parts in (command.split(" :: ") for command in asked):
-            found = reduce(getitem, parts, result_of(line))
-            words = found.line()
-            if isinstance(found, Answer):  # a name may have words that a pattern has too
-                words = words.replace(found.name, said(found.name), 1)
-            yield f"    {said(words)}"
+            yield f"    {said(reduce(getitem, parts, result_of(line)).line())}"
     yield from (f"  $ scaling {command}" for command in topic.others)
     titles = {lesson.number: t(lesson.title) for lesson in lessons()}
     learn: Sequence[str] = [f"lesson {n} ({titles[n]})" for n in topic.lessons]
