@@ -15,10 +15,11 @@ from scaling.training.data.sums import named
 ROOT = Path(__file__).parents[1]
 # What executes text or rebuilds objects from bytes. `user_code` runs Python files that a user
 # names; `elsewhere` talks to processes that it has started, over pipes that nobody else has;
-# `magic` runs the cell of a notebook that the user runs.
+# `magic` runs the cell of a notebook that the user runs; `index` runs notebooks of this package.
 EXECUTE = {"eval", "exec", "compile", "__import__", "system", "popen", "getoutput"}
 MODULES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "yaml", "code", "runpy"}
 MAY_LOAD_CODE = {
+    "scaling/course/lessons/index.py": {"exec_module"},
     "scaling/run/user_code.py": {"exec_module"},
     "scaling/api/elsewhere.py": {"pickle"},
     "scaling/cli/magic.py": {"compile", "eval", "exec"},

@@ -48,10 +48,12 @@ class Refusals:
         return self.known[key]
 
     def _with(self, microbatches: int) -> Run:
-        """The run with so many."""
+        """The run with so many; others' interleaved 1F1B divides as ours does."""
         if microbatches in self.runs:
             return self.runs[microbatches]
         run = self.run
+        if run.software != OURS and run.pipeline.virtual_stages > 1:
+            run = replace(run, pipeline=replace(run.pipeline, schedule="interleaved"))
         batch, sharding = run.batch, replace(run.sharding, zero_stage=3)
         tried = replace(run, batch=replace(batch, microbatches=microbatches), sharding=sharding)
         return self.runs.setdefault(microbatches, tried)

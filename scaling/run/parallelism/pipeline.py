@@ -88,7 +88,9 @@ def _check_schedule(run: Run, shape: MeshShape) -> None:
             f"microbatches, at least twice as many, and virtual_stages 1; got stage={stages}, "
             f"batch.microbatches={count} and pipeline.virtual_stages={virtual}"
         )
-    if virtual > 1 and RUNS_AS.get(schedule) != "interleaved":
+    # Megatron, and those after it, interleave 1F1B where virtual stages are asked for.
+    is_interleaved = RUNS_AS.get(schedule) == "interleaved"
+    if virtual > 1 and not is_interleaved and (run.software == OURS or schedule != "1f1b"):
         raise InputError(
             f"pipeline.virtual_stages={virtual} is for pipeline.schedule 'interleaved', and the "
             f"schedule is {schedule!r}; use interleaved, or virtual_stages 1"

@@ -112,6 +112,8 @@ def test_several_rounds_are_for_the_interleaved_schedule(schedule):
     assert "virtual_stages=2 is for pipeline.schedule 'interleaved'" in said
     assert repr(schedule) in said
     rules_for(run, MeshShape(data=2))  # without stages it says nothing
+    if schedule == "1f1b":  # which Megatron interleaves
+        check_parts(replace(run, software="megatron"), MeshShape(stage=2))
 
 
 @pytest.mark.parametrize(
