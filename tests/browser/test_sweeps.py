@@ -87,12 +87,12 @@ def test_lab_5_is_played_to_its_verdict(browser, screens, size):  # noqa: F811
         field.fill(f"{problem.times[-1] / problem.times[0]:.3g}")
         field.press("Enter")
         page.get_by_text("Take away.").wait_for()
-        assert page.get_by_text("Held against others").count() == 0
+        assert page.get_by_text("Compared with others").count() == 0
         for number, row in enumerate(rows, 1):
             page.locator("select").first.select_option(str(row))
             page.get_by_role("button", name="Try it").click()
             page.get_by_text(f"{TRIES - number} of {TRIES} tries left").wait_for()
-        page.get_by_role("heading", name="Held against others").wait_for()
+        page.get_by_role("heading", name="Compared with others").wait_for()
         game = play_sweep(problem.name, list(map(str, rows)))
         page.get_by_text(f"{game.luck:.1%} of the time").wait_for()
         wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")

@@ -63,14 +63,14 @@ def test_slides_turn_by_keys_and_fit_the_screen(browser, tmp_path, screens, sche
     page = opened(browser, file.as_uri(), (1280, 720), color_scheme=scheme)
     count = page.locator("section").count()
     for number in range(1, count + 1):
-        page.get_by_text(f"{number} of {count}").wait_for()
+        page.get_by_text(f"{number} / {count}").wait_for()
         assert page.locator("section:visible").count() == 1
         tall = page.evaluate("document.documentElement.scrollHeight - window.innerHeight")
         assert tall <= 0, f"slide {number} is {tall} pixels too tall"
         check_accessible(page)
         page.keyboard.press("ArrowRight")
     page.keyboard.press("Home")
-    page.get_by_text(f"1 of {count}").wait_for()
+    page.get_by_text(f"1 / {count}").wait_for()
     page.get_by_role("button", name="On").click()
     assert re.search("#2$", page.url) and page.errors == []
     page.screenshot(path=screens / f"slides_{scheme}.png")

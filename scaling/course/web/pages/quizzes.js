@@ -114,10 +114,12 @@ function judged(guess, { answer, tolerance, mistakes }, { near, far }) {
   return { isRight: false, hint, words: found.length ? words : `${words}; ${said("quizzes.unknown")}`, found };
 }
 
+const WHOLE = new Intl.NumberFormat("en", { maximumFractionDigits: 0, roundingMode: "halfEven" });
+
 // Three digits, and a large factor whole, as Python writes them.
 function short(value) {
   if (!Number.isFinite(value)) return "inf";
-  if (value >= 100 && value < 1e9) return Math.round(value).toLocaleString("en");
+  if (value >= 100 && value < 1e9) return WHOLE.format(value);
   const [digits, power] = value.toExponential(2).split("e").map(Number);
   if (power < -4 || power > 2) return `${digits}e${power < 0 ? "-" : "+"}${String(Math.abs(power)).padStart(2, "0")}`;
   return String(Number(value.toPrecision(3)));
