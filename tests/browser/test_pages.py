@@ -361,7 +361,7 @@ def test_a_page_reads_a_number_as_the_command_line_does(browser, pages, text):
 
 @pytest.fixture(scope="module")
 def lesson_pages(folder, tmp_path_factory) -> Path:
-    """The page of a run beside a page that opens in the browser, as a site without Pyodide has them."""
+    """The page of a run beside a page that opens, as a site without Pyodide has them."""
     (folder / "lessons").mkdir(exist_ok=True)
     lesson = lessons()[9]
     command = [sys.executable, "-m", "experiments.site.read", str(lesson.file)]
