@@ -79,7 +79,7 @@ class Tried:
 
     @property
     def inside(self) -> float:
-        """Bus bandwidth of the all-reduce inside a node; 0: its job did not measure it."""
+        """Bus bandwidth of the all-reduce inside a node, bytes/s; 0: its job did not measure it."""
         buses = (b for b in self.buses if (b.collective, b.ranks) == ("all-reduce", NODE))
         return next((bus.bandwidth for bus in buses), 0.0)
 
@@ -146,12 +146,12 @@ def _tried(row: dict[str, str]) -> Tried:
 
 @lru_cache
 def health(fabric: str, gpus: int) -> float:
-    """Median bus bandwidth inside a node of the Playbook's jobs on so many GPUs of a network."""
+    """Median `inside` of the Playbook's jobs on so many GPUs of a network, bytes/s."""
     return median(row.inside for row in playbook() if (row.fabric, row.gpus) == (fabric, gpus))
 
 
 def is_ill(row: Tried) -> bool:
-    """Whether a job of the sound network had a node as slow as those of the sick month."""
+    """True for a job of the sound network whose node was as slow as those of the sick month."""
     return row.fabric == "good" and row.inside < health("good", row.gpus) / ALIKE
 
 

@@ -10,6 +10,7 @@ A stage has the parts v S + s of the layers, v its virtual stages.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from scaling.models.pipeline.schedule import PipelineSchedule
 
 Pass = tuple[str, int, int]  # kind, microbatch, part of the layers
 DualPass = tuple[str, int, int, int]  # kind, direction, microbatch of it, stage
+P = TypeVar("P", Pass, DualPass)
 
 
 @dataclass(frozen=True)
@@ -176,23 +178,32 @@ def dualpipe(p: Pipeline, rank: int) -> list[tuple[str, list[DualPass]]]:
 def run_dualpipe(p: Pipeline, pair: float) -> float:
     """Seconds of a step whose forward and backward pass side by side take `pair`."""
     times = {"F": p.forward, "b": p.backward, "B": p.backward + p.weights, "W": p.weights}
-    orders = [dualpipe(p, rank) for rank in range(p.stages)]
-    over: dict[DualPass, float] = {}
-    clocks, done = [0.0] * p.stages, [0] * p.stages
+    orders = [
+        [(passes, (times | {"FB": pair})[kind]) for kind, passes in dualpipe(p, rank)]
+        for rank in range(p.stages)
+    ]
+    every = [step for order in orders for passes, _ in order for step in passes]
+    assert len({step for step in every if step[0] in "FB"}) == 2 * p.microbatches * p.stages
+    return _replay(orders, lambda step: _needed(p, step))
+
+
+def _replay(orders: list[list[tuple[list[P], float]]], inputs: Callable[[P], list[P]]) -> float:
+    """Seconds until all devices are through with their passes, some of them side by side, each as
+    soon as what it takes from elsewhere is there: (passes, seconds) in the order of each device."""
+    over: dict[P, float] = {}
+    clocks, done = [0.0] * len(orders), [0] * len(orders)
     while any(n < len(steps) for n, steps in zip(done, orders, strict=True)):
         before = sum(done)
         for rank, steps in enumerate(orders):
             while done[rank] < len(steps):
-                kind, passes = steps[done[rank]]
-                needed = {one for step in passes for one in _needed(p, step)} - {*passes}
+                passes, seconds = steps[done[rank]]
+                needed = {one for step in passes for one in inputs(step)} - {*passes}
                 if not needed <= over.keys():
                     break
-                start = max([clocks[rank], *(over[one] for one in needed)])
-                clocks[rank] = start + (times | {"FB": pair})[kind]
+                clocks[rank] = max([clocks[rank], *(over[one] for one in needed)]) + seconds
                 over |= dict.fromkeys(passes, clocks[rank])
                 done[rank] += 1
         assert sum(done) > before, "the orders wait for each other"
-    assert len(over) == 2 * p.microbatches * p.stages
     return max(clocks)
 
 
@@ -212,33 +223,16 @@ def run_pairs(p: Pipeline, pair: float) -> float:
     (NVIDIA/Megatron-LM, core/pipeline_parallel/schedules.py: num_warmup_microbatches, one more for
     overlap_moe_expert_parallel_comm).
     """
-    orders: list[list[list[Pass]]] = []
+    one = lambda step: ([step], p.seconds(step[0]))
+    orders = []
     for stage in range(p.stages):
         passes = interleaved(p, stage)
         ahead, back = ([step for step in passes if step[0] == kind] for kind in "FB")
         warm = min(len(ahead), 2 * (p.stages - stage - 1) + (p.virtual_stages - 1) * p.stages + 1)
-        pairs = zip(ahead[warm:], back, strict=False)
-        orders.append(
-            [[one] for one in ahead[:warm]]
-            + [[*two] for two in pairs]
-            + [[one] for one in back[len(ahead) - warm :]]
-        )
-    over: dict[Pass, float] = {}
-    clocks, done = [0.0] * p.stages, [0] * p.stages
-    while any(n < len(steps) for n, steps in zip(done, orders, strict=True)):
-        before = sum(done)
-        for stage, steps in enumerate(orders):
-            while done[stage] < len(steps):
-                passes = steps[done[stage]]
-                needed = {one for step in passes for one in p.inputs(step)}
-                if not needed <= over.keys():
-                    break
-                seconds = p.seconds(passes[0][0]) if len(passes) == 1 else pair / p.virtual_stages
-                clocks[stage] = max([clocks[stage], *(over[one] for one in needed)]) + seconds
-                over |= dict.fromkeys(passes, clocks[stage])
-                done[stage] += 1
-        assert sum(done) > before, "the orders wait for each other"
-    return max(clocks)
+        pairs = [([*two], pair / p.virtual_stages) for two in zip(ahead[warm:], back, strict=False)]
+        left = back[len(ahead) - warm :]
+        orders.append([*map(one, ahead[:warm]), *pairs, *map(one, left)])
+    return _replay(orders, p.inputs)
 
 
 def run_iterations(p: Pipeline, schedule: PipelineSchedule) -> tuple[float, float]:
